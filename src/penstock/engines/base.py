@@ -1,0 +1,96 @@
+"""The port of an engine, and what every engine gives back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from penstock.errors import RunFailed
+from penstock.ids import RunId, StepId
+from penstock.run.commands import Command
+from penstock.run.events import Event
+from penstock.run.state import PHASES, Run
+from penstock.engines.stream import Gap
+from penstock.steps.base import Prepared
+
+
+class StepResult(Struct, frozen=True, omit_defaults=True):
+    """How one step ended."""
+
+    status: str
+    attempts: int = 1
+    iterations: int = 1
+    reason: str = ""
+
+
+class Result(Struct, frozen=True):
+    """How a run ended."""
+
+    run_id: RunId
+    status: str
+    outputs: Mapping[str, Any]
+    reason: str
+    duration: float
+    """Seconds from the first event to the last."""
+    state: Run
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "succeeded"
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many steps ended in each way."""
+        return {name: n for code, name in enumerate(PHASES) if (n := self.state.phase.count(code))}
+
+    @property
+    def steps(self) -> dict[StepId, StepResult]:
+        return step_results(self.state)
+
+    def check(self) -> Result:
+        """This result, or `RunFailed` when the run did not succeed."""
+        if not self.ok:
+            raise RunFailed(self.run_id, self.status, self.reason)
+        return self
+
+
+def step_results(run: Run) -> dict[StepId, StepResult]:
+    """Every step of a run and how it stands."""
+    results = {}
+    for i, step in enumerate(run.graph.ids):
+        status = run.step_status(i)
+        started = status not in ("waiting", "ready", "dormant", "skipped")
+        attempts = run.attempts.get(i, 1 if started else 0)
+        reason = run.reasons[i][1] if i in run.reasons else ""
+        results[step] = StepResult(status, attempts, run.iterations.get(i, 1), reason)
+    return results
+
+
+class LiveRun(Protocol):
+    """A run that an engine is driving, or has driven to its end."""
+
+    @property
+    def id(self) -> RunId: ...
+
+    @property
+    def state(self) -> Run: ...
+
+    async def send(self, command: Command) -> Event:
+        """The event that accepted the command. `CommandRejected` when it was refused."""
+        ...
+
+    def follow(self, *, after: int = 0) -> AsyncIterator[Event | Gap]: ...
+
+    async def result(self) -> Result: ...
+
+
+class Engine(Protocol):
+    name: str
+
+    async def start(
+        self, flow: Prepared, inputs: Mapping[str, Any], *, run: RunId, parent: RunId | None = None
+    ) -> LiveRun: ...
+
+    async def close(self) -> None: ...

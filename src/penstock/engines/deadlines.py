@@ -1,0 +1,67 @@
+"""One timer for all timeouts.
+
+Tasks with the same allowance run out in the order they began, so each allowance keeps its
+tasks in a dict by insertion: beginning and ending a task are one dict operation each, and a
+finished task leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable
+
+
+class Deadlines:
+    def __init__(self, loop: asyncio.AbstractEventLoop, expired: Callable[[Hashable], None]) -> None:
+        self._loop = loop
+        self._expired = expired
+        self._lanes: dict[float, dict[Hashable, float]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, key: Hashable, seconds: float) -> None:
+        """`expired(key)` is called in `seconds` unless `end` comes first."""
+        lane = self._lanes.get(seconds)
+        if lane is None:
+            lane = self._lanes[seconds] = {}
+        lane[key] = due = self._loop.time() + seconds
+        if self._timer is None or due < self._timer.when():
+            self._set(due)
+
+    def end(self, key: Hashable, seconds: float) -> None:
+        lane = self._lanes.get(seconds)
+        if lane is not None:
+            lane.pop(key, None)
+
+    def close(self) -> None:
+        self._lanes.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _set(self, due: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(due, self._ring)
+
+    def _ring(self) -> None:
+        """Report what has run out, and sleep until the next one might."""
+        self._timer = None
+        # The loop may call a hair early (clock resolution); that still counts as due.
+        now = self._loop.time() + 1e-3
+        late: list[Hashable] = []
+        nearest: float | None = None
+        for seconds in list(self._lanes):
+            lane = self._lanes[seconds]
+            for key, due in lane.items():
+                if due > now:
+                    nearest = due if nearest is None else min(nearest, due)
+                    break
+                late.append(key)
+            for key in late:
+                lane.pop(key, None)
+            if not lane:
+                del self._lanes[seconds]
+        if nearest is not None:
+            self._set(nearest)
+        for key in late:
+            self._expired(key)

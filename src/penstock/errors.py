@@ -1,0 +1,111 @@
+"""Every exception Penstock raises on purpose.
+
+PenstockError
+├── DefinitionError      a workflow, input or command cannot be accepted; carries every `Problem` found
+│   └── InputError       the workflow is fine, the values given to it are not
+├── Unsupported          understood, but this build or engine does not carry it out
+├── UnknownRun           no run of that id in this store
+├── UnknownTool          nothing callable has that id
+├── CommandRejected      a command was refused; the run is as it was
+├── RunFailed            a run ended without success, and the caller asked for an exception
+└── Conflict             someone else appended to this run first
+
+A runtime error inside an expression is not an exception: it is a value (`workflow.expr.Failure`).
+A failed step is not an exception either: it is an event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.ids import RunId
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with a definition: where it is, what it is, what to do about it."""
+
+    message: str
+    hint: str = ""
+    where: str = ""
+    """The place in words, e.g. `steps.fetch.retry`; helps where there is no file."""
+    file: str = ""
+    line: int = 0
+    """1-based; 0 when the definition did not come from a text."""
+    column: int = 0
+
+    def __str__(self) -> str:
+        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
+        head = f"{place}: " if place else ""
+        spot = f"{self.where}: " if self.where else ""
+        hint = f" ({self.hint})" if self.hint else ""
+        return f"{head}{spot}{self.message}{hint}"
+
+
+class PenstockError(Exception):
+    """The root: catch this to catch everything Penstock raises on purpose."""
+
+
+class DefinitionError(PenstockError):
+    """A definition cannot be accepted. Nothing was executed; `problems` lists all that is wrong."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = tuple(problems)
+
+
+class InputError(DefinitionError):
+    """The inputs of a run are missing, unknown or of the wrong type."""
+
+
+class Unsupported(PenstockError):
+    """The definition asks for something that this version does not carry out yet."""
+
+    def __init__(self, features: Sequence[Problem]) -> None:
+        super().__init__("\n".join(map(str, features)))
+        self.problems = tuple(features)
+
+
+class UnknownRun(PenstockError):
+    """No such run. `penstock runs` lists the ones that exist."""
+
+    def __init__(self, run: str) -> None:
+        super().__init__(f"no run {run!r} in this store")
+        self.run = run
+
+
+class UnknownTool(PenstockError):
+    """Nothing callable has this id."""
+
+    def __init__(self, tool: str, hint: str = "") -> None:
+        super().__init__(f"unknown tool {tool!r}" + (f" ({hint})" if hint else ""))
+        self.tool = tool
+        self.hint = hint
+
+
+class CommandRejected(PenstockError):
+    """The command was refused and nothing changed."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class RunFailed(PenstockError):
+    """A run did not succeed. Raised only by calls that promise a result."""
+
+    def __init__(self, run: RunId, status: str, reason: str) -> None:
+        super().__init__(f"run {run} ended {status}" + (f": {reason}" if reason else ""))
+        self.run = run
+        self.status = status
+        self.reason = reason
+
+
+class Conflict(PenstockError):
+    """Someone else appended to this run first. Reload and decide again."""
+
+    def __init__(self, run: RunId, after: int) -> None:
+        super().__init__(f"run {run} moved past event {after}")
+        self.run = run
+        self.after = after

@@ -1,0 +1,167 @@
+"""Which commands a run accepts, and what follows from each.
+
+A rejected command leaves a reason on record and nothing else. An id that was seen before
+is not a second command: it gets no answer at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.errors import DefinitionError
+from penstock.ids import StepId
+from penstock.run.commands import (
+    Abort,
+    Checkpoint,
+    Command,
+    Decide,
+    InjectTasks,
+    Message,
+    ModifyArgs,
+    Pause,
+    ReplanDag,
+    RequestDecision,
+    Resume,
+    RetryStep,
+    SkipLayer,
+    SkipStep,
+)
+from penstock.run.events import (
+    CommandAccepted,
+    CommandRefused,
+    DagChanged,
+    Event,
+    StateUpdated,
+    TaskSkipped,
+    WorkflowPaused,
+    WorkflowResumed,
+)
+from penstock.run.evolve import evolve
+from penstock.run.facts import CommandReceived
+from penstock.run.state import BACKOFF, DORMANT, FAILED, WAITING, Run
+from penstock.workflow.graph import check_args, extend
+from penstock.workflow.findings import did_you_mean
+
+UNSTARTED = (WAITING, DORMANT, BACKOFF)
+
+
+def command(run: Run, fact: CommandReceived, now: float, batch: list[Event]) -> None:
+    """Accept or reject one command, with everything that follows from it directly."""
+    asked = fact.command
+    if asked.id in run.commands:
+        return
+    wrong = "; ".join(map(str, fact.problems)) or _refusal(run, asked)
+    event: Event
+    if wrong:
+        name = str(type(asked).__struct_config__.tag)
+        event = CommandRefused(run.seq + 1, now, asked.id, name, wrong)
+        evolve(run, event)
+        batch.append(event)
+        return
+    event = CommandAccepted(run.seq + 1, now, asked)
+    evolve(run, event)
+    batch.append(event)
+    for make in _consequences(run, asked):
+        event = make(run.seq + 1, now)
+        evolve(run, event)
+        batch.append(event)
+
+
+def _refusal(run: Run, asked: Command) -> str:
+    """Why the command cannot be accepted; empty when it can."""
+    if run.ended:
+        return f"the run has ended ({run.status_})"
+    match asked:
+        case Abort():
+            return "the run is already being stopped" if run.stopping else ""
+        case Message():
+            return "" if asked.text else "an empty message"
+        case _ if run.stopping:
+            return "the run is being stopped"
+        case Pause():
+            return "the run is already paused" if run.paused else ""
+        case Resume():
+            return "" if run.paused else "the run is not paused"
+        case SkipStep():
+            return _known(run, asked.step) or _unstarted(run, asked.step)
+        case SkipLayer():
+            return "" if _layer(run, asked.layer) else f"no unstarted step in layer {asked.layer}"
+        case ModifyArgs():
+            return _known(run, asked.step) or _unstarted(run, asked.step) or _bad_args(run, asked)
+        case RetryStep():
+            return _known(run, asked.step) or _not_failed(run, asked.step)
+        case InjectTasks():
+            return _bad_injection(run, asked)
+        case Checkpoint() | RequestDecision() | ReplanDag() | Decide():
+            return f"{type(asked).__struct_config__.tag} is not carried out by this version"
+
+
+def _consequences(run: Run, asked: Command) -> list[Callable[[int, float], Event]]:
+    match asked:
+        case Pause():
+            return [lambda seq, now: WorkflowPaused(seq, now, asked.reason or "paused by command")]
+        case Resume():
+            return [lambda seq, now: WorkflowResumed(seq, now)]
+        case SkipStep():
+            return [_skipping(run, asked.step, asked.reason)]
+        case SkipLayer():
+            return [_skipping(run, run.graph.ids[i], asked.reason) for i in _layer(run, asked.layer)]
+        case InjectTasks():
+            return [lambda seq, now: DagChanged(seq, now, asked.steps, asked.by)]
+        case Message():
+            return [lambda seq, now: StateUpdated(seq, now, {"messages": [_said(asked, now)]})]
+        case _:
+            return []
+
+
+def _skipping(run: Run, step: StepId, reason: str) -> Callable[[int, float], Event]:
+    iteration = run.iterations.get(run.graph.index[step], 1)
+    text = reason or "skipped by command"
+    return lambda seq, now: TaskSkipped(seq, now, step, "command", text, iteration)
+
+
+def _said(message: Message, now: float) -> dict[str, Any]:
+    return {"role": message.role, "text": message.text, "by": message.by, "at": now}
+
+
+def _known(run: Run, step: StepId) -> str:
+    if step in run.graph.index:
+        return ""
+    hint = did_you_mean(step, run.graph.ids)
+    return f"no step {step!r} in this run" + (f"; {hint}" if hint else "")
+
+
+def _unstarted(run: Run, step: StepId) -> str:
+    phase = run.phase[run.graph.index[step]]
+    return "" if phase in UNSTARTED else f"too late: {step} is {run.step_status(run.graph.index[step])}"
+
+
+def _not_failed(run: Run, step: StepId) -> str:
+    i = run.graph.index[step]
+    return "" if run.phase[i] == FAILED else f"{step} has not failed; it is {run.step_status(i)}"
+
+
+def _layer(run: Run, layer: int) -> list[int]:
+    return [i for i, at in enumerate(run.graph.layers) if at == layer and run.phase[i] in UNSTARTED]
+
+
+def _bad_args(run: Run, asked: ModifyArgs) -> str:
+    try:
+        check_args(run.graph, asked.step, asked.args)
+    except DefinitionError as error:
+        return str(error)
+    return ""
+
+
+def _bad_injection(run: Run, asked: InjectTasks) -> str:
+    if not asked.steps:
+        return "no steps to inject"
+    barred = next((step for step in asked.steps if step.uses.startswith("py:")), None)
+    if barred is not None:
+        return f"{barred.id}: `py:` steps are allowed only in workflow files, not in injections"
+    try:
+        extend(run.graph, asked.steps)
+    except DefinitionError as error:
+        return str(error)
+    return ""

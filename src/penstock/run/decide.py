@@ -1,0 +1,447 @@
+"""What follows from a fact: one fact in, one batch of events out.
+
+Pure on purpose. It never reads a clock, never awaits, never logs, never draws a random
+number; engines do that. The events it returns are already folded into the run it was
+given. It runs once per fact; replay never calls it.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import Any, assert_never
+
+import msgspec
+
+from penstock.policy import retry as retry_policy
+from penstock.run import accept, reducers
+from penstock.run.events import (
+    BudgetWarned,
+    Event,
+    LayerStarted,
+    MapStarted,
+    StateUpdated,
+    TaskCompleted,
+    TaskFailed,
+    TaskSkipped,
+    TaskStarted,
+    WorkflowAborted,
+    WorkflowCompleted,
+    WorkflowStarted,
+)
+from penstock.run.evolve import TIMEOUT, evolve
+from penstock.run.facts import (
+    BackoffElapsed,
+    CommandReceived,
+    Fact,
+    ItemsCounted,
+    OutputsCollected,
+    RunRequested,
+    TaskRaised,
+    TaskReturned,
+    TimeRanOut,
+)
+from penstock.run.state import ASKING, BACKOFF, DORMANT, RUNNING, SKIPPED, SUCCEEDED, WAITING, Run, dig
+from penstock.workflow.expr import MISSING, Failure, Path
+from penstock.workflow.graph import ALL_DONE, ALL_SUCCESS, ANY_SUCCESS, bottom_levels
+
+CONTROL_LIMIT = 64 * 1024
+"""Bytes of one step's output that control expressions may read, together."""
+
+
+def decide(run: Run, fact: Fact, now: float) -> list[Event]:
+    """Everything that follows from `fact`, in order, already folded into `run`."""
+    batch: list[Event] = []
+    match fact:
+        case TaskReturned():
+            _returned(run, fact, now, batch)
+        case TaskRaised():
+            _raised(run, fact, now, batch)
+        case ItemsCounted():
+            _counted(run, fact, now, batch)
+        case BackoffElapsed():
+            _elapsed(run, fact)
+        case CommandReceived():
+            accept.command(run, fact, now, batch)
+        case OutputsCollected():
+            if run.open == 0 and not run.ended:
+                _end(run, fact, now, batch)
+            return batch
+        case RunRequested():
+            event = WorkflowStarted(
+                run.seq + 1, now, run.graph.workflow.name, run.graph.hash, fact.inputs, fact.engine,
+                fact.parent, fact.durations,
+            )  # fmt: skip
+            emit(run, batch, event)
+        case TimeRanOut():
+            if not run.ended and not run.stopping:
+                emit(run, batch, BudgetWarned(run.seq + 1, now, TIMEOUT, fact.limit, fact.limit))
+        case _:
+            assert_never(fact)
+    _advance(run, now, batch)
+    return batch
+
+
+def emit(run: Run, batch: list[Event], event: Event) -> None:
+    """Conclude: fold the event in and add it to the batch."""
+    evolve(run, event)
+    batch.append(event)
+
+
+# --- what came back ---------------------------------------------------------------------------
+
+
+def _returned(run: Run, fact: TaskReturned, now: float, batch: list[Event]) -> None:
+    i, graph = fact.step, run.graph
+    step = graph.ids[i]
+    if fact.item is not None:
+        event = TaskCompleted(
+            run.seq + 1, now, step, fact.output, fact.iteration, fact.item, fact.attempt
+        )
+        emit(run, batch, event)
+        _close_map(run, i, now, batch)
+        return
+    control = None
+    if i in graph.control:
+        control = _control(run, i, fact.output)
+    update = None
+    if i in graph.sets:
+        update = _update(run, i, fact.output)
+        if isinstance(update, Failure):
+            _failed(run, i, fact, "state", update.message, now, batch)
+            return
+    event = TaskCompleted(
+        run.seq + 1, now, step, fact.output, fact.iteration, None, fact.attempt, control
+    )
+    evolve(run, event)
+    batch.append(event)
+    if update:
+        emit(run, batch, StateUpdated(run.seq + 1, now, update[0], update[1], step))
+
+
+def _control(run: Run, i: int, output: Any) -> dict[str, Any]:
+    """The parts of an output that later control expressions read. Too large a part is left out."""
+    values: dict[str, Any] = {}
+    for path in run.graph.control[i]:
+        value = dig(output, path)
+        if value is not MISSING and len(msgspec.json.encode(value)) <= CONTROL_LIMIT:
+            values[".".join(path)] = value
+    return values
+
+
+def _update(run: Run, i: int, output: Any) -> tuple[dict[str, Any], dict[str, Any]] | Failure:
+    """What a step's `set` writes: undeclared keys go into `context`."""
+
+    def look_up(path: Path) -> Any:
+        if path[0] == "output":
+            return dig(output, path[1:])
+        return run.look_up(path)
+
+    delta: dict[str, Any] = {}
+    for key, template in run.graph.sets[i]:
+        value = template.render(look_up)
+        if isinstance(value, Failure):
+            return value
+        if key in run.graph.workflow.reducers:
+            delta[key] = value
+        else:
+            delta.setdefault(reducers.CONTEXT, {})[key] = value
+    try:
+        return reducers.split(run, delta)
+    except Exception as error:  # noqa: BLE001 - a declared reducer is a user's function
+        return Failure(str(error), "set")
+
+
+def _raised(run: Run, fact: TaskRaised, now: float, batch: list[Event]) -> None:
+    i = fact.step
+    step = run.graph.workflow.steps[i]
+    policy = step.retry or run.graph.workflow.config.retry or retry_policy.ONCE
+    again: float | None = None
+    error = fact.error
+    spent = fact.attempt - (run.attempt_base.get(i, 0) if fact.item is None else 0)
+    if retry_policy.ambiguous(kind=fact.kind, effect=fact.effect, on_orphan=step.on_orphan):
+        error += "; it may have taken effect, so it is not repeated (`effect: idempotent` or `on_orphan: rerun` allow it)"
+    elif retry_policy.retries(policy, attempt=spent, kind=fact.kind, name=fact.name) and not _giving_up(run, i, fact):
+        seed = f"{run.id}/{step.id}.{fact.iteration}.{fact.item}"
+        again = retry_policy.delay(policy, attempt=spent, seed=seed)
+    event = TaskFailed(
+        run.seq + 1, now, step.id, error, fact.kind, fact.name, fact.iteration, fact.item, fact.attempt, again,
+        fact.trace,
+    )  # fmt: skip
+    emit(run, batch, event)
+    if fact.item is not None:
+        _close_map(run, i, now, batch)
+
+
+def _giving_up(run: Run, i: int, fact: TaskRaised) -> bool:
+    """Whether retrying is pointless because the run, or the map around the item, is over."""
+    return bool(run.stopping) or (fact.item is not None and run.maps[i].failed is not None)
+
+
+def _failed(
+    run: Run, i: int, fact: TaskReturned, kind: str, error: str, now: float, batch: list[Event]
+) -> None:
+    """A task that came back, but whose result cannot be used."""
+    step = run.graph.ids[i]
+    emit(
+        run, batch,
+        TaskFailed(run.seq + 1, now, step, error, kind, "", fact.iteration, fact.item, fact.attempt),
+    )  # fmt: skip
+
+
+def _elapsed(run: Run, fact: BackoffElapsed) -> None:
+    i = fact.step
+    if fact.item is None:
+        if run.phase[i] == BACKOFF and run.attempts.get(i, 1) == fact.attempt:
+            _enqueue(run, i)
+    elif i in run.maps and run.maps[i].backoff.get(fact.item) == fact.attempt:
+        run.maps[i].fired.append(fact.item)
+        _enqueue(run, i)
+
+
+# --- maps -------------------------------------------------------------------------------------
+
+
+def _counted(run: Run, fact: ItemsCounted, now: float, batch: list[Event]) -> None:
+    i = fact.step
+    emit(run, batch, MapStarted(run.seq + 1, now, run.graph.ids[i], fact.count, fact.iteration))
+    _close_map(run, i, now, batch)
+    if i in run.maps:
+        _enqueue(run, i)
+
+
+def _close_map(run: Run, i: int, now: float, batch: list[Event]) -> None:
+    """End the step when its last item has ended, or when a failed item leaves nothing running."""
+    state = run.maps[i]
+    step, iteration = run.graph.ids[i], run.iterations.get(i, 1)
+    if state.running:
+        return
+    if state.failed is not None or (run.stopping and state.done < state.count):
+        if state.failed is not None:
+            error = f"item {state.failed} failed: {state.errors[state.failed]}"
+        else:
+            error = f"{state.count - state.done} of {state.count} items did not run: {run.stop_reason}"
+        kind = "error" if state.failed is not None else "cancelled"
+        emit(run, batch, TaskFailed(run.seq + 1, now, step, error, kind, "", iteration))
+    elif state.done == state.count:
+        control = None
+        if i in run.graph.control:
+            whole = state.outputs if state.outputs is not None else [None] * state.count
+            control = _control(run, i, whole)
+        event = TaskCompleted(run.seq + 1, now, step, iteration=iteration, control=control)
+        emit(run, batch, event)
+    elif not run.stopping:
+        _enqueue(run, i)
+
+
+def _start_item(run: Run, i: int, now: float, batch: list[Event]) -> None:
+    """Start the next item of an open map, and queue the map again while it may start more."""
+    state = run.maps.get(i)
+    if state is None or state.failed is not None:
+        return
+    cap = run.graph.workflow.steps[i].max_parallel
+    if cap is not None and len(state.running) >= cap:
+        return  # the next item to end queues the map again
+    if state.fired:
+        item = state.fired.pop()
+        attempt = state.backoff[item] + 1
+    elif state.next < state.count:
+        item, attempt = state.next, 1
+    else:
+        return
+    step, iteration = run.graph.ids[i], run.iterations.get(i, 1)
+    emit(run, batch, TaskStarted(run.seq + 1, now, step, iteration, item, attempt))
+    if state.fired or state.next < state.count:
+        _enqueue(run, i)
+
+
+# --- what starts, what is skipped, what ends --------------------------------------------------
+
+
+def _advance(run: Run, now: float, batch: list[Event]) -> None:
+    """Carry the consequences as far as they go, by a queue: a skip cascade may be very deep."""
+    if run.ended:
+        return
+    if run.stopping:
+        _stop(run, now, batch)
+    elif run.due:
+        _judge_due(run, now, batch)
+    if run.ready and not run.paused and not run.stopping:
+        _fill_slots(run, now, batch)
+    if not run.open and not run.unsettled:
+        _finish(run, now, batch)
+
+
+def _judge_due(run: Run, now: float, batch: list[Event]) -> None:
+    """Let each step whose needs have spoken start or be skipped. Skips make more steps due."""
+    due, phase, when = run.due, run.phase, run.graph.when
+    at = 0
+    while at < len(due):
+        i = due[at]
+        at += 1
+        if phase[i] == WAITING:
+            if not run.queued[i]:
+                skipped = _join(run, i) if (i in run.blamed or i in run.passed_over or run.pending[i]) else None
+                if skipped is not None:
+                    _skip(run, i, skipped, now, batch)
+                elif i not in when or _condition(run, i, now, batch):
+                    _enqueue(run, i)
+        elif phase[i] in (BACKOFF, RUNNING):
+            _enqueue(run, i)
+    due.clear()
+
+
+def _join(run: Run, i: int) -> tuple[str, str] | None:
+    """None when the step may start; otherwise why not. ("", "") means: not yet."""
+    rule, ids = run.graph.joins[i], run.graph.ids
+    blamed, passed_over = run.blamed.get(i), run.passed_over.get(i)
+    if rule == ANY_SUCCESS:
+        if any(_counts_as_success(run, need) for need in run.graph.needs[i]):
+            return None
+        if run.pending[i]:
+            return ("", "")
+    elif rule == ALL_DONE:
+        return ("", "") if run.pending[i] else None
+    if blamed is not None:
+        return ("upstream_failed", f"needs {ids[blamed]}, which {_how(run, blamed)}")
+    if run.pending[i]:
+        return ("", "")
+    if passed_over is not None and rule in (ALL_SUCCESS, ANY_SUCCESS):
+        kind = run.reasons[passed_over][0]
+        return (kind, f"needs {ids[passed_over]}, which was skipped")
+    return None
+
+
+def _counts_as_success(run: Run, need: int) -> bool:
+    if need in run.unsettled:
+        return False
+    if run.phase[need] == SUCCEEDED:
+        return True
+    return run.phase[need] > SUCCEEDED and (
+        run.phase[need] != SKIPPED and run.graph.workflow.steps[need].on_error == "continue"
+    )
+
+
+def _how(run: Run, i: int) -> str:
+    return "did not run" if run.phase[i] == SKIPPED else "failed"
+
+
+def _skip(run: Run, i: int, why: tuple[str, str], now: float, batch: list[Event]) -> None:
+    kind, reason = why
+    if kind:
+        event = TaskSkipped(run.seq + 1, now, run.graph.ids[i], kind, reason, run.iterations.get(i, 1))  # type: ignore[arg-type]  # kinds come from SkipKind
+        emit(run, batch, event)
+
+
+def _condition(run: Run, i: int, now: float, batch: list[Event]) -> bool:
+    """Evaluate `when`. False: the step has been skipped or failed, and the event says why."""
+    expression = run.graph.when[i]
+    value = expression.evaluate(run.look_up)
+    step = run.graph.workflow.steps[i]
+    if value is True:
+        return True
+    if isinstance(value, Failure):
+        policy = step.on_expr_error or run.graph.workflow.config.on_expr_error or "halt"
+        if policy == "halt":
+            emit(run, batch, TaskFailed(run.seq + 1, now, step.id, f"when: {value.message}", "expression"))
+            return False
+        _skip(run, i, ("condition", f"when could not be evaluated: {value.message}"), now, batch)
+        return False
+    shown = "false" if value is False else f"{value!r}, not true"
+    _skip(run, i, ("condition", f"when is {shown}: {expression.source}"), now, batch)
+    return False
+
+
+def _enqueue(run: Run, i: int) -> None:
+    if run.queued[i]:
+        return
+    run.queued[i] = 1
+    ranks = run.rank or _rank(run)
+    heappush(run.ready, ranks[0][i])
+
+
+def _rank(run: Run) -> tuple[list[int], list[int]]:
+    """Order the steps by the longest chain of work that hangs on them: first come the critical ones."""
+    graph = run.graph
+    steps = graph.workflow.steps
+    known = run.durations or any(step.estimate is not None for step in steps)
+    if not known and graph.ranks is not None:
+        run.rank = graph.ranks
+        return run.rank
+    seconds = [
+        run.durations.get(step.id, 1.0 if step.estimate is None else step.estimate) for step in steps
+    ]
+    levels = bottom_levels(graph, seconds)
+    order = sorted(range(len(levels)), key=lambda i: (-levels[i], i))
+    rank = [0] * len(order)
+    for position, i in enumerate(order):
+        rank[i] = position
+    run.rank = (rank, order)
+    if not known:
+        graph.ranks = run.rank
+    return run.rank
+
+
+def _fill_slots(run: Run, now: float, batch: list[Event]) -> None:
+    """Start ready tasks while there are slots, the most critical first."""
+    graph, ready, queued, phase = run.graph, run.ready, run.queued, run.phase
+    assert run.rank is not None  # noqa: S101 - something was queued, so ranks exist
+    order = run.rank[1]
+    slots = graph.workflow.config.max_parallel
+    while ready and run.running < slots:
+        i = order[heappop(ready)]
+        queued[i] = 0
+        at = phase[i]
+        if at == WAITING or at == BACKOFF:
+            layer = graph.layers[i]
+            if layer > run.layer:
+                emit(run, batch, LayerStarted(run.seq + 1, now, layer))
+            attempt = 1
+            if i in run.attempts:
+                attempt = run.attempts[i] + 1
+            event = TaskStarted(run.seq + 1, now, graph.ids[i], run.iterations.get(i, 1), None, attempt)
+            evolve(run, event)
+            batch.append(event)
+        elif at == RUNNING:
+            _start_item(run, i, now, batch)
+
+
+def _stop(run: Run, now: float, batch: list[Event]) -> None:
+    """The run is being stopped: end everything that is not running right now."""
+    run.due.clear()
+    run.ready.clear()
+    kind = "command" if run.stopping == "abort" else "run_ended"
+    for i, phase in enumerate(run.phase):
+        if phase in (WAITING, DORMANT, ASKING):
+            _skip(run, i, (kind, run.stop_reason), now, batch)
+        elif phase == BACKOFF:
+            attempt, step = run.attempts.get(i, 1), run.graph.ids[i]
+            error = f"not tried again: {run.stop_reason}"
+            event = TaskFailed(run.seq + 1, now, step, error, "cancelled", "", run.iterations.get(i, 1), None, attempt)
+            emit(run, batch, event)
+        elif phase == RUNNING and i in run.maps and run.maps[i].count >= 0:
+            _close_map(run, i, now, batch)
+    run.due.clear()
+
+
+def _finish(run: Run, now: float, batch: list[Event]) -> None:
+    """Every step has an outcome. Outputs, if any are declared, must be collected first."""
+    if run.stopping == "abort":
+        emit(run, batch, WorkflowAborted(run.seq + 1, now, run.stop_reason))
+    elif not run.graph.outputs:
+        _end(run, OutputsCollected({}), now, batch)
+
+
+def _end(run: Run, fact: OutputsCollected, now: float, batch: list[Event]) -> None:
+    """Say honestly how it went."""
+    reason = ""
+    if run.stopping:
+        reason = run.stop_reason
+    elif run.failures:
+        i = run.first_failure
+        reason = f"step {run.graph.ids[i]} failed: {run.reasons[i][1]}"
+    elif fact.errors:
+        name, error = next(iter(fact.errors.items()))
+        reason = f"output {name} could not be produced: {error}"
+    produced = any(value is not None for value in fact.outputs.values())
+    status = "succeeded" if not reason else "partial" if produced else "failed"
+    emit(run, batch, WorkflowCompleted(run.seq + 1, now, status, fact.outputs, reason))  # type: ignore[arg-type]  # one of three literals

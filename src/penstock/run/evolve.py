@@ -1,0 +1,370 @@
+"""Fold one event into the run. Replay is this and nothing else.
+
+Never asks an expression, a policy or the definition for an opinion: what was decided is
+in the event. Each event costs its step's out-degree.
+"""
+
+from __future__ import annotations
+
+from typing import Any, assert_never
+
+from penstock.ids import StepId
+from penstock.run import reducers
+from penstock.run.commands import Abort, Command, ModifyArgs, RetryStep
+from penstock.run.events import (
+    BudgetWarned,
+    Checkpointed,
+    CommandAccepted,
+    CommandRefused,
+    DagChanged,
+    DecisionMade,
+    DecisionRequired,
+    Event,
+    GateChecked,
+    GateEscalated,
+    LayerStarted,
+    MapStarted,
+    ModelCalled,
+    RouteDecided,
+    SpeculationDiscarded,
+    SpeculationStarted,
+    SpeculationUsed,
+    StateUpdated,
+    TaskCompleted,
+    TaskFailed,
+    TaskSkipped,
+    TaskStarted,
+    WorkflowAborted,
+    WorkflowCompleted,
+    WorkflowPaused,
+    WorkflowResumed,
+    WorkflowStarted,
+)
+from penstock.run.state import (
+    ASKING,
+    BACKOFF,
+    FAILED,
+    RUNNING,
+    SKIPPED,
+    SUCCEEDED,
+    WAITING,
+    MapState,
+    Run,
+)
+from penstock.workflow.graph import ALL_DONE, ANY_SUCCESS, extend
+
+TIMEOUT = "timeout"
+"""The budget whose end stops a run at once."""
+
+
+def evolve(run: Run, event: Event) -> Run:
+    """Fold one event into the run, in place, and return it."""
+    if event.seq != run.seq + 1:
+        msg = f"run {run.id} is at event {run.seq}; event {event.seq} does not follow"
+        raise ValueError(msg)
+    run.seq = event.seq
+    run.at = event.at
+    match event:
+        case TaskStarted():
+            _start(run, event)
+        case TaskCompleted():
+            _complete(run, event)
+        case LayerStarted():
+            run.layer = event.layer
+        case TaskFailed():
+            _fail(run, event)
+        case TaskSkipped():
+            _skip(run, event)
+        case MapStarted():
+            run.maps[run.graph.index[event.step]].count = event.count
+        case StateUpdated():
+            reducers.fold(run, event.delta, event.values)
+        case CommandAccepted():
+            _obey(run, event.command)
+        case DagChanged():
+            _grow(run, event)
+        case _:
+            _rest(run, event)
+    return run
+
+
+def _rest(run: Run, event: Any) -> None:
+    """The events that come once or seldom."""
+    match event:
+        case WorkflowStarted():
+            run.status_ = "running"
+            run.started_at = event.at
+            run.inputs, run.engine, run.parent = event.inputs, event.engine, event.parent
+            run.durations = event.durations
+        case WorkflowPaused():
+            run.paused, run.reason = True, event.reason
+        case WorkflowResumed():
+            run.paused, run.reason, run.status_ = False, "", "running"
+        case WorkflowCompleted():
+            run.status_, run.outputs, run.reason = event.status, event.outputs, event.reason
+        case WorkflowAborted():
+            run.status_, run.reason = "aborted", event.reason
+        case BudgetWarned():
+            if event.budget == TIMEOUT and event.used >= event.limit:
+                run.stopping, run.stop_reason = "timeout", f"timed out after {event.limit:g} s"
+        case DecisionRequired():
+            run.decisions[event.decision] = event
+            if event.step is not None:
+                run.phase[run.graph.index[event.step]] = ASKING
+        case DecisionMade():
+            asked = run.decisions.pop(event.decision, None)
+            if asked is not None and asked.step is not None:
+                run.phase[run.graph.index[asked.step]] = WAITING
+        case RouteDecided():
+            _settle(run, event)
+        case CommandRefused():
+            run.commands.add(event.id)
+        case Checkpointed() | GateChecked() | GateEscalated() | ModelCalled():
+            pass
+        case SpeculationStarted() | SpeculationUsed() | SpeculationDiscarded():
+            pass
+        case _:
+            assert_never(event)
+
+
+def _start(run: Run, event: TaskStarted) -> None:
+    i = run.graph.index[event.step]
+    item = event.item
+    if item is not None:
+        state = run.maps[i]
+        if item in state.backoff:
+            del state.backoff[item]
+            run.timers -= 1
+        elif item == state.next:
+            state.next += 1
+        state.running[item] = event.attempt
+        run.running += 1
+        return
+    phase = run.phase
+    if phase[i] == BACKOFF:
+        run.timers -= 1
+    phase[i] = RUNNING
+    if event.attempt != 1:
+        run.attempts[i] = event.attempt
+    else:
+        run.openings += 1
+    if i in run.graph.for_each:
+        run.maps[i] = MapState()
+    else:
+        run.running += 1
+
+
+def _complete(run: Run, event: TaskCompleted) -> None:
+    i = run.graph.index[event.step]
+    if event.item is not None:
+        state = run.maps[i]
+        run.tasks.append((i, event.iteration, event.item, event.attempt, "succeeded"))
+        del state.running[event.item]
+        run.running -= 1
+        state.done += 1
+        if i in run.graph.control:
+            if state.outputs is None:
+                state.outputs = [None] * state.count
+            state.outputs[event.item] = event.output
+        return
+    if i in run.maps:
+        del run.maps[i]
+    else:
+        run.tasks.append((i, event.iteration, None, event.attempt, "succeeded"))
+        run.running -= 1
+    run.phase[i] = SUCCEEDED
+    run.ended_at[i] = event.seq
+    run.open -= 1
+    if event.control is not None:
+        run.control[i] = event.control
+    if i in run.graph.routers:
+        run.unsettled.add(i)
+    else:
+        _release_succeeded(run, i)
+
+
+def _fail(run: Run, event: TaskFailed) -> None:
+    i = run.graph.index[event.step]
+    run.tasks.append((i, event.iteration, event.item, event.attempt, "failed"))
+    if event.item is not None:
+        _fail_item(run, i, event.item, event)
+        return
+    if i in run.maps:
+        _close_map(run, i)
+    elif run.phase[i] == RUNNING:
+        run.running -= 1
+    elif run.phase[i] == BACKOFF:
+        run.timers -= 1
+    if event.retry_in is not None:
+        run.phase[i] = BACKOFF
+        run.timers += 1
+        run.attempts[i] = event.attempt
+        return
+    run.phase[i] = FAILED
+    run.ended_at[i] = event.seq
+    run.open -= 1
+    run.reasons[i] = (event.kind, event.error)
+    if run.graph.workflow.steps[i].on_error == "continue":
+        _release_succeeded(run, i)
+        return
+    run.failures += 1
+    if run.first_failure < 0:
+        run.first_failure = i
+    if i in run.graph.routers:
+        run.unsettled.add(i)
+    else:
+        _release_failed(run, i)
+
+
+def _fail_item(run: Run, i: int, item: int, event: TaskFailed) -> None:
+    state = run.maps[i]
+    if item in state.running:
+        del state.running[item]
+        run.running -= 1
+    elif item in state.backoff:
+        del state.backoff[item]
+        run.timers -= 1
+    if event.retry_in is not None:
+        state.backoff[item] = event.attempt
+        run.timers += 1
+        return
+    state.done += 1
+    state.errors[item] = event.error
+    if state.failed is None and run.graph.workflow.steps[i].on_item_error == "fail":
+        state.failed = item
+
+
+def _close_map(run: Run, i: int) -> None:
+    state = run.maps.pop(i)
+    run.timers -= len(state.backoff)
+
+
+def _skip(run: Run, event: TaskSkipped) -> None:
+    i = run.graph.index[event.step]
+    if run.phase[i] == BACKOFF:
+        run.timers -= 1
+    run.phase[i] = SKIPPED
+    run.ended_at[i] = event.seq
+    run.open -= 1
+    run.reasons[i] = (event.kind, event.reason)
+    if event.kind == "upstream_failed":
+        _release_failed(run, i)
+    else:
+        _release_skipped(run, i)
+
+
+def _release_succeeded(run: Run, i: int) -> None:
+    pending, due, joins = run.pending, run.due, run.graph.joins
+    for d in run.graph.dependents[i]:
+        left = pending[d] = pending[d] - 1
+        if not left or joins[d] == ANY_SUCCESS:
+            due.append(d)
+
+
+def _release_failed(run: Run, i: int) -> None:
+    pending, due, joins = run.pending, run.due, run.graph.joins
+    for d in run.graph.dependents[i]:
+        left = pending[d] = pending[d] - 1
+        run.blamed.setdefault(d, i)
+        if not left or joins[d] not in (ANY_SUCCESS, ALL_DONE):
+            due.append(d)  # the failure alone settles it; whatever else it needs
+
+
+def _release_skipped(run: Run, i: int) -> None:
+    pending, due = run.pending, run.due
+    for d in run.graph.dependents[i]:
+        left = pending[d] = pending[d] - 1
+        run.passed_over.setdefault(d, i)
+        if not left:
+            due.append(d)
+
+
+def _settle(run: Run, event: RouteDecided) -> None:
+    """A router has chosen. The parts that re-open a loop body belong to adaptive control."""
+    i = run.graph.index[event.step]
+    run.unsettled.discard(i)
+    if run.phase[i] == SUCCEEDED:
+        _release_succeeded(run, i)
+    else:
+        _release_failed(run, i)
+    if event.target is not None and event.target in run.graph.index:
+        target = run.graph.index[event.target]
+        run.phase[target] = WAITING
+        run.due.append(target)
+
+
+def _obey(run: Run, command: Command) -> None:
+    run.commands.add(command.id)
+    match command:
+        case Abort():
+            run.stopping, run.stop_reason = "abort", command.reason or "aborted by command"
+        case ModifyArgs():
+            run.overrides.setdefault(run.graph.index[command.step], {}).update(command.args)
+        case RetryStep():
+            _reopen(run, run.graph.index[command.step])
+        case _:
+            pass  # what follows from it comes as events of its own
+
+
+def _reopen(run: Run, first: int) -> None:
+    """Open a failed step again, and everything that was skipped because it failed."""
+    body = {first}
+    stack = [first]
+    dependents = run.graph.dependents
+    while stack:
+        for d in dependents[stack.pop()]:
+            if d not in body and run.phase[d] == SKIPPED and run.reasons[d][0] == "upstream_failed":
+                body.add(d)
+                stack.append(d)
+    run.attempt_base[first] = run.attempts.get(first, 1)
+    if run.graph.workflow.steps[first].on_error != "continue":
+        run.failures -= 1
+    for i in body:
+        run.phase[i] = WAITING
+        run.ended_at[i] = 0
+        run.queued[i] = 0
+        run.open += 1
+        del run.reasons[i]
+    for i in body:
+        _recount(run, i)
+    run.first_failure = min((i for i in run.reasons if run.phase[i] == FAILED), default=-1)
+    run.due.extend(sorted(body))
+
+
+def _recount(run: Run, i: int) -> None:
+    """Count the needs of a re-opened step afresh."""
+    run.blamed.pop(i, None)
+    run.passed_over.pop(i, None)
+    run.pending[i] = 0
+    for need in run.graph.needs[i]:
+        phase = run.phase[need]
+        if phase < SUCCEEDED or need in run.unsettled:
+            run.pending[i] += 1
+        elif phase == FAILED and run.graph.workflow.steps[need].on_error != "continue":
+            run.blamed.setdefault(i, need)
+        elif phase == SKIPPED:
+            kind = run.reasons[need][0]
+            (run.blamed if kind == "upstream_failed" else run.passed_over).setdefault(i, need)
+
+
+def _grow(run: Run, event: DagChanged) -> None:
+    before = len(run.graph.ids)
+    run.graph = extend(run.graph, event.added)
+    added = len(run.graph.ids) - before
+    run.phase.extend(bytes(added))
+    run.queued.extend(bytes(added))
+    run.pending.extend([0] * added)
+    run.ended_at.extend([0] * added)
+    run.open += added
+    run.rank = None
+    run.ready.clear()
+    for i in range(before, len(run.graph.ids)):
+        _recount(run, i)
+        run.due.append(i)
+    # Ranks changed, so what was queued is queued again.
+    run.due.extend(i for i in range(before) if run.queued[i])
+    run.queued = bytearray(len(run.graph.ids))
+
+
+def step_name(run: Run, i: int) -> StepId:
+    return run.graph.ids[i]

@@ -1,0 +1,94 @@
+"""What an engine, a person or a clock reports. Facts carry step indices: they never leave the process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from penstock.errors import Problem
+from penstock.ids import RunId, StepId
+from penstock.run.commands import Command
+from penstock.workflow.spec import Effect
+
+
+class _Fact(Struct, frozen=True, gc=False):
+    pass
+
+
+class RunRequested(_Fact, frozen=True, gc=False):
+    """Someone wants the workflow run with these (checked) inputs."""
+
+    inputs: Mapping[str, Any]
+    engine: str = "native"
+    parent: RunId | None = None
+    durations: Mapping[StepId, float] = {}
+
+
+class TaskReturned(_Fact, frozen=True, gc=False):
+    step: int
+    output: Any
+    iteration: int = 1
+    item: int | None = None
+    attempt: int = 1
+
+
+class TaskRaised(_Fact, frozen=True, gc=False):
+    step: int
+    error: str
+    kind: str = "error"
+    name: str = ""
+    iteration: int = 1
+    item: int | None = None
+    attempt: int = 1
+    effect: Effect = "write"
+    """Decides whether an ambiguous ending (a timeout) may be retried."""
+    trace: str = ""
+
+
+class ItemsCounted(_Fact, frozen=True, gc=False):
+    """The `for_each` list of an opened map has been evaluated."""
+
+    step: int
+    count: int
+    iteration: int = 1
+
+
+class BackoffElapsed(_Fact, frozen=True, gc=False):
+    step: int
+    iteration: int = 1
+    item: int | None = None
+    attempt: int = 1
+    """The attempt that failed."""
+
+
+class OutputsCollected(_Fact, frozen=True, gc=False):
+    """The workflow's outputs were evaluated after the last step ended."""
+
+    outputs: Mapping[str, Any]
+    errors: Mapping[str, str] = {}
+
+
+class CommandReceived(_Fact, frozen=True, gc=False):
+    command: Command
+    problems: tuple[Problem, ...] = ()
+    """What the engine found wrong with it that the core cannot know (an unknown tool, say)."""
+
+
+class TimeRanOut(_Fact, frozen=True, gc=False):
+    """The run's own timeout passed."""
+
+    limit: float
+
+
+Fact = (
+    RunRequested
+    | TaskReturned
+    | TaskRaised
+    | ItemsCounted
+    | BackoffElapsed
+    | OutputsCollected
+    | CommandReceived
+    | TimeRanOut
+)

@@ -1,0 +1,28 @@
+"""A run rebuilt from its events: resume, time travel and audits all start here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from penstock.ids import RunId
+from penstock.run.events import Event
+from penstock.run.evolve import evolve
+from penstock.run.state import Reducer, Run
+from penstock.workflow.graph import Graph
+
+
+def replay(
+    id: RunId,
+    graph: Graph,
+    events: Iterable[Event],
+    *,
+    until: int | None = None,
+    reducers: Mapping[str, Reducer] | None = None,
+) -> Run:
+    """The run as it stood after event `until` (or after the last one). Decides nothing."""
+    run = Run(id, graph, reducers=reducers)
+    for event in events:
+        if until is not None and event.seq > until:
+            break
+        evolve(run, event)
+    return run

@@ -1,0 +1,1 @@
+"""What a step does when its turn comes."""

@@ -1,0 +1,79 @@
+"""The port between engines and what steps do.
+
+An engine decides *when* a task runs and for how long; a `Work` knows *what* it is. Engines
+hand it a `Scene`: which task this is, its arguments, and the two things only an engine has
+(threads, and a way to start child runs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from penstock.ids import StepId
+from penstock.tools.base import Task
+from penstock.workflow.graph import Graph
+from penstock.workflow.spec import Effect
+
+DEFAULT_TIMEOUT = 30.0
+"""Seconds for a task whose step says nothing. Children and agents have no limit of their own."""
+
+
+class Ended(Protocol):
+    """What a child run comes to, as far as its parent cares."""
+
+    status: str
+    reason: str
+    outputs: dict[str, Any]
+
+
+class Host(Protocol):
+    """What an engine offers to the work it runs."""
+
+    async def in_thread(self, call: Callable[[], Any]) -> Any: ...
+
+    async def child(self, task: Task, flow: Prepared, inputs: dict[str, Any]) -> Ended: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    task: Task
+    args: dict[str, Any]
+    host: Host
+
+
+Perform = Callable[[Scene], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """How to do one step."""
+
+    perform: Perform
+    effect: Effect = "write"
+    timeout: float | None = DEFAULT_TIMEOUT
+    direct: Callable[..., Awaitable[Any]] | None = None
+    """Set when the arguments by name are all it takes; saves building a scene."""
+
+
+@dataclass(slots=True, eq=False)
+class Prepared:
+    """A workflow with everything it calls found and checked: ready to run, any number of times."""
+
+    graph: Graph
+    works: list[Work]
+    source: str = ""
+    """The file it came from, for messages and for pinning."""
+    reducers: dict[str, Callable[[Any, Any], Any]] = field(default_factory=dict)
+    work_for: Callable[[Any], Work] | None = None
+    """Finds the work of an injected step, or raises `UnknownTool`."""
+    durations: dict[StepId, float] = field(default_factory=dict)
+
+
+class TaskFailure(Exception):
+    """A task that failed in a way with a name of its own. Never leaves an engine."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind

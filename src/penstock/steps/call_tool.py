@@ -1,0 +1,40 @@
+"""A step that calls a tool."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from penstock.steps.base import DEFAULT_TIMEOUT, Scene, TaskFailure, Work
+from penstock.tools.base import Tool
+from penstock.workflow.spec import Step
+
+
+def work(step: Step, tool: Tool) -> Work:
+    """The work of calling `tool` for `step`."""
+
+    async def perform(scene: Scene) -> Any:
+        args = _arguments(tool, scene)
+        if tool.blocking:
+            return await scene.host.in_thread(partial(tool.call, **args))
+        return await tool.call(**args)
+
+    simple = not (tool.blocking or tool.wants_task or tool.convert)
+    return Work(
+        perform=perform,
+        effect=step.effect or tool.effect,
+        timeout=DEFAULT_TIMEOUT if step.timeout is None else step.timeout,
+        direct=tool.call if simple else None,
+    )
+
+
+def _arguments(tool: Tool, scene: Scene) -> dict[str, Any]:
+    args = scene.args
+    if tool.convert is not None:
+        try:
+            args = tool.convert(args)
+        except ValueError as error:
+            raise TaskFailure("arguments", str(error)) from None
+    if tool.wants_task:
+        args = {**args, tool.wants_task: scene.task}
+    return args

@@ -1,0 +1,1 @@
+"""What a workflow is: its definition, its file format, its expressions and its compiled graph."""
