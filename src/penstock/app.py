@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from pathlib import Path
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -15,30 +14,20 @@ from penstock import settings
 from penstock.engines.base import LiveRun, Result, StepResult, step_results
 from penstock.engines.native import NativeEngine
 from penstock.engines.stream import Gap
-from penstock.errors import DefinitionError, PenstockError, Problem, UnknownRun, UnknownTool, Unsupported
+from penstock.errors import PenstockError, Problem, UnknownRun, Unsupported
 from penstock.ids import RunId, StepId
 from penstock.run.commands import Command
 from penstock.run.events import Event
 from penstock.run.replay import replay
 from penstock.run.state import Run
-from penstock.steps import call_tool, run_workflow
-from penstock.steps.base import Prepared, Work
+from penstock.steps.base import Prepared
+from penstock.steps.prepare import Flow, Preparer
 from penstock.store.base import Store
 from penstock.store.memory import MemoryStore
 from penstock.tools.base import Tool
-from penstock.tools.functions import Functions, complaints, tool_of
-from penstock.workflow.builder import WorkflowBuilder
-from penstock.workflow.graph import Graph, compile_graph
+from penstock.tools.functions import Functions
+from penstock.workflow.graph import compile_graph
 from penstock.workflow.inputs import check_inputs
-from penstock.workflow.read import Source, load
-from penstock.workflow.spec import Step, Workflow
-from penstock.workflow.support import unsupported
-
-Flow = WorkflowBuilder | Workflow | Source | str | Path
-"""What can be run: something built, something loaded, or the path of a file."""
-
-_PREPARED = 128
-"""Workflows kept ready to run."""
 
 
 def open(  # noqa: A001 - `ps.open()` is the public name
@@ -92,10 +81,9 @@ class RunHandle:
     def steps(self) -> dict[StepId, StepResult]:
         return step_results(self._live.state)
 
-    async def events(self, *, after: int = 0) -> AsyncIterator[Event | Gap]:
+    def events(self, *, after: int = 0) -> AsyncIterator[Event | Gap]:
         """Every event past `after`, then the new ones as they come, until the run ends."""
-        async for event in self._live.follow(after=after):
-            yield event
+        return self._live.follow(after=after)
 
     def observe(self, observer: Callable[[Event], None]) -> None:
         """Call `observer` with each event from now on. It must not block; what it raises is dropped."""
@@ -126,7 +114,7 @@ class Penstock:
         self.engine = NativeEngine(self.store)
         if configuration.engine not in ("native", "auto"):
             raise Unsupported([Problem(f"engine {configuration.engine!r} is not carried out by this version")])
-        self._prepared: OrderedDict[int, tuple[Any, Prepared]] = OrderedDict()
+        self._preparer = Preparer(self.tools)
 
     async def __aenter__(self) -> Penstock:
         return self
@@ -151,63 +139,12 @@ class Penstock:
         prepared = self.prepare(flow)
         checked = check_inputs(prepared.graph.workflow, inputs)
         if durations:
-            prepared = Prepared(
-                prepared.graph, prepared.works, prepared.source, prepared.reducers, prepared.work_for, dict(durations)
-            )
+            prepared = replace(prepared, durations={**prepared.durations, **durations})
         return RunHandle(await self.engine.start(prepared, checked, run=new_run_id()), self)
 
     def prepare(self, flow: Flow) -> Prepared:
-        """Everything found and checked, or an error that says all that is wrong."""
-        found = _Found.of(flow)
-        key = id(found.workflow)
-        kept = self._prepared.get(key)
-        if kept is not None:
-            self._prepared.move_to_end(key)
-            return kept[1]
-        prepared = self._prepare(found)
-        self._prepared[key] = (found.workflow, prepared)  # holding the workflow keeps its id from being reused
-        if len(self._prepared) > _PREPARED:
-            self._prepared.popitem(last=False)
-        return prepared
-
-    def _prepare(self, found: _Found) -> Prepared:
-        workflow = found.workflow
-        missing = unsupported(workflow)
-        if missing:
-            raise Unsupported(missing)
-        graph = found.graph or compile_graph(workflow)
-        works: list[Work] = []
-        problems: list[Problem] = []
-        for position, step in enumerate(workflow.steps):
-            try:
-                works.append(self._work(step, found))
-            except UnknownTool as error:
-                file, line, column = found.locate(("steps", position, "uses"))
-                where = f"steps.{step.id}.uses"
-                message = f"unknown tool {error.tool!r}"
-                problems.append(Problem(message, error.hint, where=where, file=file, line=line, column=column))
-            except DefinitionError as error:
-                problems.extend(error.problems)
-        if problems:
-            raise DefinitionError(problems)
-        reducers = {
-            key: self.tools.find(name, folder=found.folder).call
-            for key, name in workflow.reducers.items()
-            if name.startswith("py:")
-        }
-        return Prepared(graph, works, found.file, reducers, lambda step: self._work(step, _Found(workflow)))
-
-    def _work(self, step: Step, found: _Found) -> Work:
-        if step.uses.startswith("workflow:"):
-            name = step.uses.removeprefix("workflow:")
-            child = found.child(name)
-            return run_workflow.work(step, lambda: self.prepare(child))
-        function = found.functions.get(step.id)
-        tool = tool_of(function, id=step.uses) if function else self.tools.find(step.uses, folder=found.folder)
-        wrong = complaints(tool, step.with_)
-        if wrong:
-            raise DefinitionError([found.problem(step, *each) for each in wrong])
-        return call_tool.work(step, tool)
+        """Everything a workflow calls found and checked, or an error that says all that is wrong."""
+        return self._preparer.prepare(flow)
 
     async def at(self, id: RunId, seq: int) -> Run:
         """A run as it stood after event `seq`."""
@@ -224,61 +161,6 @@ class Penstock:
             return RunHandle(self.engine.live[RunId(id)], self)
         except KeyError:
             raise UnknownRun(id) from None
-
-
-class _Found:
-    """A definition and what came with it: functions, children, a file to point at."""
-
-    def __init__(self, workflow: Workflow) -> None:
-        self.workflow = workflow
-        self.graph: Graph | None = None
-        self.functions: Mapping[StepId, Callable[..., Any]] = {}
-        self.children: Mapping[str, Any] = {}
-        self.file = ""
-        self.source: Source | None = None
-
-    @classmethod
-    def of(cls, flow: Flow) -> _Found:
-        if isinstance(flow, Workflow):
-            return cls(flow)
-        if isinstance(flow, WorkflowBuilder):
-            found = cls(flow.build())
-            found.functions, found.children = flow.functions, flow.children
-            found.graph = flow.graph
-            return found
-        source = flow if isinstance(flow, Source) else load(Path(flow))
-        found = cls(source.workflow)
-        found.source, found.file, found.graph = source, source.file, source.graph
-        return found
-
-    @property
-    def folder(self) -> str | None:
-        return str(Path(self.file).resolve().parent) if self.file else None
-
-    def locate(self, path: tuple[str | int, ...]) -> tuple[str, int, int]:
-        if self.source is None:
-            return "", 0, 0
-        return (self.file, *self.source.locate(path))
-
-    def problem(self, step: Step, argument: str, message: str, hint: str) -> Problem:
-        position = self.workflow.steps.index(step)
-        place = ("steps", position, "with", argument) if argument else ("steps", position)
-        file, line, column = self.locate(place)
-        where = f"steps.{step.id}.with" + (f".{argument}" if argument else "")
-        return Problem(message, hint, where=where, file=file, line=line, column=column)
-
-    def child(self, name: str) -> Flow:
-        """A child workflow: built beside the parent, or a file near the parent's."""
-        if name in self.children:
-            flow: Flow = self.children[name]
-            return flow
-        if name == self.workflow.name:
-            return self.source or self.workflow
-        base = Path(self.folder or ".")
-        for candidate in (base / name, base / f"{name}.yaml", base / f"{name}.yml"):
-            if candidate.is_file():
-                return candidate
-        raise UnknownTool(f"workflow:{name}", f"no {name}.yaml beside the workflow")
 
 
 def _store(url: str) -> Store:

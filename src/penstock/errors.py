@@ -3,6 +3,7 @@
 PenstockError
 ├── DefinitionError      a workflow, input or command cannot be accepted; carries every `Problem` found
 │   └── InputError       the workflow is fine, the values given to it are not
+├── ExpressionError      one expression cannot be compiled; `validate` makes a `Problem` of it
 ├── Unsupported          understood, but this build or engine does not carry it out
 ├── UnknownRun           no run of that id in this store
 ├── UnknownTool          nothing callable has that id
@@ -57,6 +58,19 @@ class DefinitionError(PenstockError):
 
 class InputError(DefinitionError):
     """The inputs of a run are missing, unknown or of the wrong type."""
+
+
+class ExpressionError(PenstockError):
+    """An expression was refused before anything ran: its syntax, a name in it, or a type."""
+
+    def __init__(self, message: str, hint: str = "", *, column: int = 0, where: str = "") -> None:
+        super().__init__(message + (f" ({hint})" if hint else ""))
+        self.message = message
+        self.hint = hint
+        self.column = column
+        """1-based, in characters from the start of the text; 0 when it has no one place."""
+        self.where = where
+        """For an expression inside a value: where in it, e.g. `notes[0].text`."""
 
 
 class Unsupported(PenstockError):

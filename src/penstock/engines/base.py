@@ -12,7 +12,7 @@ from penstock.ids import RunId, StepId
 from penstock.run.commands import Command
 from penstock.run.events import Event
 from penstock.run.state import PHASES, Run
-from penstock.engines.stream import Gap
+from penstock.engines.stream import Gap, Observer
 from penstock.steps.base import Prepared
 
 
@@ -82,6 +82,8 @@ class LiveRun(Protocol):
         ...
 
     def follow(self, *, after: int = 0) -> AsyncIterator[Event | Gap]: ...
+
+    def observe(self, observer: Observer) -> None: ...
 
     async def result(self) -> Result: ...
 

@@ -8,6 +8,7 @@ finished task leaves nothing behind.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Hashable
 
 
@@ -17,35 +18,38 @@ class Deadlines:
         self._expired = expired
         self._lanes: dict[float, dict[Hashable, float]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._next = math.inf
 
-    def begin(self, key: Hashable, seconds: float) -> None:
-        """`expired(key)` is called in `seconds` unless `end` comes first."""
+    def begin(self, key: Hashable, seconds: float) -> dict[Hashable, float]:
+        """`expired(key)` is called in `seconds`, unless the key is taken out of the returned lane first."""
         lane = self._lanes.get(seconds)
         if lane is None:
             lane = self._lanes[seconds] = {}
         lane[key] = due = self._loop.time() + seconds
-        if self._timer is None or due < self._timer.when():
+        if due < self._next:
             self._set(due)
+        return lane
 
-    def end(self, key: Hashable, seconds: float) -> None:
-        lane = self._lanes.get(seconds)
-        if lane is not None:
-            lane.pop(key, None)
+    def running(self) -> list[Hashable]:
+        """Everything that has begun and not ended, the first to begin first within each allowance."""
+        return [key for lane in self._lanes.values() for key in lane]
 
     def close(self) -> None:
         self._lanes.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._next = math.inf
 
     def _set(self, due: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_at(due, self._ring)
+        self._next = due
 
     def _ring(self) -> None:
         """Report what has run out, and sleep until the next one might."""
-        self._timer = None
+        self._timer, self._next = None, math.inf
         # The loop may call a hair early (clock resolution); that still counts as due.
         now = self._loop.time() + 1e-3
         late: list[Hashable] = []
@@ -59,8 +63,6 @@ class Deadlines:
                 late.append(key)
             for key in late:
                 lane.pop(key, None)
-            if not lane:
-                del self._lanes[seconds]
         if nearest is not None:
             self._set(nearest)
         for key in late:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import math
 import time
 import traceback
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, assert_never
 
 import msgspec
@@ -21,7 +21,8 @@ import msgspec
 from penstock.engines.base import Result
 from penstock.engines.deadlines import Deadlines
 from penstock.engines.outputs import Outputs
-from penstock.engines.stream import Gap, Stream
+from penstock.engines.stream import Gap, Observer, Stream
+from penstock.engines.threads import Threads
 from penstock.errors import CommandRejected, DefinitionError, Problem, UnknownTool
 from penstock.ids import CommandId, RunId, child_id
 from penstock.run.commands import Abort, Command, InjectTasks, OVERTAKING
@@ -53,6 +54,7 @@ from penstock.steps.base import Ended, Prepared, Scene, TaskFailure, Work
 from penstock.store.base import Journal, Store
 from penstock.tools.base import Task
 from penstock.workflow.expr import Failure
+from penstock.workflow.graph import extend
 
 GRACE = 5.0
 """Seconds a cancelled task has to end before the run goes on without it."""
@@ -60,9 +62,9 @@ GRACE = 5.0
 DEEPEST = 16
 """Runs within runs."""
 
-THREADS = 128
+_LEAST, _MOST = -(2**63), 2**64 - 1
+"""What an integer may be in JSON as everyone reads it."""
 
-_SIMPLE = (int, str, bool, type(None))
 _to_json = msgspec.json.Encoder().encode
 _from_json = msgspec.json.Decoder().decode
 
@@ -76,7 +78,7 @@ class NativeEngine:
         self.store = store
         self.wall = wall
         self.live: dict[RunId, Drive] = {}
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads: Threads | None = None
         self.abandoned = 0
         """Tasks that did not end when cancelled. A thread among them cannot be stopped at all."""
 
@@ -91,9 +93,9 @@ class NativeEngine:
         return drive
 
     @property
-    def threads(self) -> ThreadPoolExecutor:
+    def threads(self) -> Threads:
         if self._threads is None:
-            self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock")
+            self._threads = Threads(asyncio.get_running_loop())
         return self._threads
 
     async def close(self) -> None:
@@ -101,24 +103,25 @@ class NativeEngine:
         drives = list(self.live.values())
         for drive in drives:
             if not drive.finished.done():
-                drive.tell(CommandReceived(Abort(id=CommandId("close"), reason="penstock was closed")))
+                drive.abort("penstock was closed")
         await asyncio.gather(*(drive.finished for drive in drives), return_exceptions=True)
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
-            self._threads = None
 
 
 class _Live:
     """A task in flight."""
 
-    __slots__ = ("cancelled", "effect", "over", "task", "work")
+    __slots__ = ("cancelled", "effect", "entered", "lane", "over", "task", "work")
 
     def __init__(self, effect: StartTask, work: Work) -> None:
         self.effect = effect
         self.work = work
+        self.lane: dict[Any, float]
+        """Of the engine's deadlines: being in it is being in flight."""
         self.task: asyncio.Task[None] | None = None
         self.cancelled = ""
         """Why we cancelled it: a failure kind, `timeout` or `cancelled`."""
+        self.entered = False
+        """It has begun. A task cancelled before that never gets to report."""
         self.over = False
         """Reported. Whatever it still does is nobody's business."""
 
@@ -138,13 +141,12 @@ class Drive:
         self._works = flow.works
         self._facts: deque[Fact] = deque()
         self._busy = False
-        self._live: set[_Live] = set()
         self._timers: set[asyncio.TimerHandle] = set()
+        self._graces: set[asyncio.TimerHandle] = set()
         self._answers: dict[CommandId, asyncio.Future[Event]] = {}
         self._deadlines = Deadlines(self.loop, self._expired)  # type: ignore[arg-type]  # keys are always _Live
         self._context = contextvars.copy_context()
         self._commands = 0
-        self._children: list[Drive] = []
 
     # --- the public face ---
 
@@ -160,21 +162,30 @@ class Drive:
         return await asyncio.shield(self.finished)
 
     def follow(self, *, after: int = 0) -> AsyncIterator[Event | Gap]:
-        return self.stream.follow(after=after)
+        return self.stream.follow(after=after, past=lambda seq: self.engine.store.load(self.id, after=seq))
+
+    def observe(self, observer: Observer) -> None:
+        self.stream.observe(observer)
 
     async def send(self, command: Command) -> Event:
         """Hand a command to the run; returns the event that accepted it."""
         self._commands += 1
         if not command.id:
             command = msgspec.structs.replace(command, id=CommandId(f"{self.id}!{self._commands}"))
+        if self.run.ended:
+            raise CommandRejected(f"the run has ended ({self.run.status})")
         answer = self._answers.get(command.id)
         if answer is None:
             answer = self._answers[command.id] = self.loop.create_future()
-            self.tell(CommandReceived(command, self._problems(command)))
+            self.tell(CommandReceived(command, self._problems(command), self._outputs_for(command)))
         event = await asyncio.shield(answer)
         if isinstance(event, CommandRefused):
             raise CommandRejected(event.reason)
         return event
+
+    def abort(self, reason: str) -> None:
+        """Stop the run from within the engine, whatever ids its users gave to commands."""
+        self.tell(CommandReceived(Abort(id=CommandId(f"{self.id}!stop"), reason=reason)))
 
     # --- facts in ---
 
@@ -186,36 +197,34 @@ class Drive:
 
     def tell(self, fact: Fact) -> None:
         """The only door to the core. Facts that come while one is being handled wait their turn."""
-        facts = self._facts
         if type(fact) is CommandReceived and isinstance(fact.command, OVERTAKING):
-            facts.appendleft(fact)
+            self._facts.appendleft(fact)
         else:
-            facts.append(fact)
-        if self._busy:
-            return
+            self._facts.append(fact)
+        if not self._busy:
+            self._drain()
+
+    def _drain(self) -> None:
+        run, facts, wall = self.run, self._facts, self.engine.wall
         self._busy = True
         try:
             while facts:
-                self._handle(facts.popleft())
+                fact = facts.popleft()
+                batch = decide(run, fact, wall())
+                if self._answers and type(fact) is CommandReceived:
+                    self._answer(fact.command, batch)
+                if batch:
+                    self.journal.append(batch)
+                    self.stream.publish(batch)
+                    for effect in effects(run, batch):
+                        if type(effect) is StartTask:
+                            self._start(effect)
+                        else:
+                            self._carry_out(effect)
         except Exception as error:  # noqa: BLE001 - our own bug: it must surface, not look like success
             self._crash(error)
         finally:
             self._busy = False
-
-    def _handle(self, fact: Fact) -> None:
-        run = self.run
-        batch = decide(run, fact, self.engine.wall())
-        if type(fact) is CommandReceived:
-            self._answer(fact.command, batch)
-        if not batch:
-            return
-        self.journal.append(batch)
-        self.stream.publish(batch)
-        for effect in effects(run, batch):
-            if type(effect) is StartTask:
-                self._start(effect)
-            else:
-                self._carry_out(effect)
 
     # --- effects out ---
 
@@ -230,7 +239,7 @@ class Drive:
                 self._later(effect.delay, fact)
             case CancelTasks():
                 self._clear_timers()
-                for live in list(self._live):
+                for live in self._deadlines.running():
                     self._cancel(live, "cancelled")
             case CollectOutputs():
                 self.tell(self._collect())
@@ -242,16 +251,17 @@ class Drive:
     def _start(self, effect: StartTask) -> None:
         i = effect.step
         works = self._works
-        live = _Live(effect, works[i] if i < len(works) else self._injected(i))
-        self._live.add(live)
+        work = works[i] if i < len(works) else self._injected(i)
+        live = _Live(effect, work)
         # A fresh copy of the context the run began in: steps never see each other's variables.
-        live.task = self.loop.create_task(self._perform(live), context=self._context.copy())
-        timeout = live.work.timeout
-        if timeout is not None:
-            self._deadlines.begin(live, timeout)
+        live.task = self.loop.create_task(
+            self._perform(live), name=self.run.graph.ids[i], context=self._context.copy()
+        )
+        live.lane = self._deadlines.begin(live, work.timeout or math.inf)
 
     async def _perform(self, live: _Live) -> None:
         """Do one task and report how it went, whatever happens."""
+        live.entered = True
         run, effect, work = self.run, live.effect, live.work
         i, item = effect.step, effect.item
         fact: Fact
@@ -261,23 +271,21 @@ class Drive:
                 output = await work.direct(**args)
             else:
                 output = await work.perform(Scene(self._task(effect), args, self))
-            if type(output) not in _SIMPLE:
+            if type(output) is not int or not _LEAST <= output <= _MOST:
                 output = _plain(output)
             fact = TaskReturned(i, output, effect.iteration, item, effect.attempt)
+            if not live.over:
+                self.outputs.keep(i, item, output)
         except asyncio.CancelledError:
             fact = self._raised(live, live.cancelled or "cancelled", self._why(live))
         except TaskFailure as error:
             fact = self._raised(live, error.kind, str(error))
-        except Exception as error:  # noqa: BLE001 - the one boundary between users' code and the engine
-            fact = self._raised(
-                live, "error", _message(error), type(error).__name__, _trace(error)
-            )
-        if live.over:
-            return
-        self._let_go(live)
-        if type(fact) is TaskReturned:
-            self.outputs.keep(i, item, fact.output)
-        self.tell(fact)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the one boundary between users' code and ours
+            fact = self._raised(live, "error", _message(error), type(error).__name__, _trace(error))
+        if not live.over:
+            live.over = True
+            live.lane.pop(live, None)
+            self.tell(fact)
 
     def _arguments(self, effect: StartTask) -> dict[str, Any]:
         args = self.outputs.arguments(effect.step, effect.item)
@@ -287,6 +295,8 @@ class Drive:
 
     def _raised(self, live: _Live, kind: str, error: str, name: str = "", trace: str = "") -> TaskRaised:
         effect = live.effect
+        if live.cancelled and kind == "error":  # what it raised on its way out is not why it ended
+            kind, error = live.cancelled, f"{self._why(live)}; then {error}"
         return TaskRaised(
             effect.step, error, kind, name, effect.iteration, effect.item, effect.attempt, live.work.effect, trace
         )
@@ -296,12 +306,6 @@ class Drive:
             return f"timed out after {live.work.timeout:g} s"
         return f"cancelled: {self.run.stop_reason}" if self.run.stop_reason else "cancelled"
 
-    def _let_go(self, live: _Live) -> None:
-        live.over = True
-        self._live.discard(live)
-        if live.work.timeout is not None:
-            self._deadlines.end(live, live.work.timeout)
-
     def _expired(self, live: _Live) -> None:
         self._cancel(live, "timeout")
 
@@ -310,16 +314,21 @@ class Drive:
             return
         live.cancelled = kind
         live.task.cancel()
-        handle = self.loop.call_later(GRACE, self._abandon, live)
-        self._timers.add(handle)
+        if not live.entered:
+            self._give_up(live, self._why(live))
+            return
+        self._graces.add(self.loop.call_later(GRACE, self._abandon, live))
 
     def _abandon(self, live: _Live) -> None:
         """A task that would not end: report it without waiting any longer."""
-        if live.over:
-            return
-        self.engine.abandoned += 1
-        self._let_go(live)
-        self.tell(self._raised(live, live.cancelled, self._why(live) + "; it did not stop when cancelled"))
+        if not live.over:
+            self.engine.abandoned += 1
+            self._give_up(live, f"{self._why(live)}; it did not stop when cancelled")
+
+    def _give_up(self, live: _Live, error: str) -> None:
+        live.over = True
+        live.lane.pop(live, None)
+        self.tell(self._raised(live, live.cancelled, error))
 
     def _expand(self, effect: ExpandMap) -> None:
         count = self.outputs.expand(effect.step)
@@ -353,30 +362,28 @@ class Drive:
             handle.cancel()
         self._timers.clear()
 
-    def _end(self) -> None:
+    def _close(self) -> None:
         self._clear_timers()
+        for handle in self._graces:
+            handle.cancel()
         self._deadlines.close()
+        self.engine.live.pop(self.id, None)
+        self.stream.close()
+
+    def _end(self) -> None:
+        self._close()
         run = self.run
         result = Result(run.id, run.status, run.outputs, run.reason, run.at - run.started_at, run)
-        self.engine.live.pop(run.id, None)
-        self.stream.close()
-        for answer in self._answers.values():
-            if not answer.done():
-                answer.cancel()
         if not self.finished.done():
             self.finished.set_result(result)
 
     def _crash(self, error: Exception) -> None:
         """The core or this engine is broken. Say so; never pretend the run went on."""
-        for live in list(self._live):
+        for live in self._deadlines.running():
             live.over = True
             if live.task is not None:
                 live.task.cancel()
-        self._live.clear()
-        self._clear_timers()
-        self._deadlines.close()
-        self.engine.live.pop(self.id, None)
-        self.stream.close()
+        self._close()
         if not self.finished.done():
             self.finished.set_exception(error)
 
@@ -405,15 +412,33 @@ class Drive:
             self._works.append(self.flow.work_for(self.run.graph.workflow.steps[len(self._works)]))
         return self._works[i]
 
+    def _outputs_for(self, command: Command) -> dict[int, Any]:
+        """Outputs of ended steps that an injection's control expressions would read."""
+        if not isinstance(command, InjectTasks):
+            return {}
+        try:
+            graph = extend(self.run.graph, command.steps)
+        except DefinitionError:
+            return {}  # it will be refused
+        before = self.run.graph.control
+        read = (i for i, paths in graph.control.items() if before.get(i) != paths)
+        return {i: self.outputs.value(i) for i in read if self.outputs.has(i)}
+
     def _answer(self, command: Command, batch: list[Event]) -> None:
-        answer = self._answers.pop(command.id, None)
+        answer = self._answers.get(command.id)
         if answer is None or answer.done():
             return
-        for event in batch:
-            if isinstance(event, CommandAccepted | CommandRefused):
-                answer.set_result(event)
-                return
-        answer.set_result(CommandRefused(self.run.seq, self.run.at, command.id, "", "seen before"))
+        run = self.run
+        event: Event
+        if batch and isinstance(batch[0], CommandAccepted | CommandRefused):
+            event = batch[0]
+        elif run.ended:
+            event = CommandRefused(run.seq, run.at, command.id, "", f"the run has ended ({run.status})")
+        elif run.commands.get(command.id):  # seen before: the same answer again
+            event = CommandRefused(run.seq, run.at, command.id, "", run.commands[command.id])
+        else:
+            event = CommandAccepted(run.seq, run.at, command)
+        answer.set_result(event)
 
     # --- what work may ask of its engine ---
 
@@ -422,8 +447,7 @@ class Drive:
         return Task(self.id, step, effect.iteration, effect.item, effect.attempt)
 
     async def in_thread(self, call: Callable[[], Any]) -> Any:
-        context = contextvars.copy_context()
-        return await self.loop.run_in_executor(self.engine.threads, context.run, call)
+        return await self.engine.threads.call(call)
 
     async def child(self, task: Task, flow: Prepared, inputs: dict[str, Any]) -> Ended:
         if self.id.count("/") >= DEEPEST:
@@ -433,7 +457,7 @@ class Drive:
         try:
             return await child.result()
         except asyncio.CancelledError:
-            child.tell(CommandReceived(Abort(id=CommandId("parent"), reason="the parent run stopped")))
+            child.abort("the parent run stopped")
             await asyncio.wait([child.finished])
             raise
 
@@ -446,12 +470,12 @@ def _plain(output: Any) -> Any:
         raise TaskFailure("output", f"the result is not JSON: {error}") from None
 
 
-def _message(error: Exception) -> str:
+def _message(error: BaseException) -> str:
     text = str(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _trace(error: Exception) -> str:
+def _trace(error: BaseException) -> str:
     """The frames of the user's code; ours say nothing to anyone."""
     frames = traceback.extract_tb(error.__traceback__)[1:]
     return "".join(traceback.format_list(frames))[-4000:]

@@ -11,8 +11,8 @@ from typing import Any
 
 from penstock.ids import StepId
 from penstock.run.state import SUCCEEDED, Run, dig
+from penstock.workflow.amend import amended
 from penstock.workflow.expr import MISSING, Failure, Path
-from penstock.workflow.graph import override_args
 
 
 class Outputs:
@@ -27,6 +27,12 @@ class Outputs:
             self._values[step] = output
         else:
             self._values[step][item] = output
+
+    def has(self, step: int) -> bool:
+        return self.run.phase[step] == SUCCEEDED and step in self._values
+
+    def value(self, step: int) -> Any:
+        return self._values[step]
 
     def expand(self, step: int) -> int | Failure:
         """Evaluate a `for_each`; the number of items."""
@@ -45,19 +51,19 @@ class Outputs:
         run = self.run
         template = run.graph.args.get(step)
         if step in run.overrides:
-            template = override_args(run.graph, step, run.overrides[step])
+            template = amended(run.graph, step, run.overrides[step])
         if template is None:
             return {}
 
         def look_up(path: Path) -> Any:
             if path[0] == "item":
                 return dig(self._items[step][item], path[1:]) if item is not None else MISSING
-            return self.look_up(path)
+            return self.look_up(path, step)
 
         args: dict[str, Any] | Failure = template.render(look_up)
         return args
 
-    def look_up(self, path: Path) -> Any:
+    def look_up(self, path: Path, step: int = -1) -> Any:
         if path[0] == "steps" and len(path) > 2 and path[2] == "output":
             i = self.run.graph.index.get(StepId(path[1]), -1)
             if i < 0:
@@ -65,5 +71,5 @@ class Outputs:
             if self.run.phase[i] != SUCCEEDED:
                 return None
             return dig(self._values.get(i), path[3:])
-        return self.run.look_up(path)
+        return self.run.look_up(path, step)
 

@@ -1,8 +1,9 @@
 """Events for whoever watches. Watching never slows or changes the run.
 
-The stream keeps the last `KEPT` events. Publishing appends and wakes; it never waits, and
-costs the same for one subscriber or a thousand. A subscriber that falls further behind
-than that is told how many events it missed.
+The stream keeps the last `KEPT` events. Publishing appends; it never waits, and costs the
+same for one subscriber or a thousand. Subscribers are woken together, a moment later, so that
+a storm of events wakes them once. One that falls further behind than `KEPT` is told how many
+events it missed.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from itertools import islice
 
 from msgspec import Struct
 
@@ -18,7 +20,11 @@ from penstock.run.events import Event
 
 KEPT = 10_000
 
+MOMENT = 0.002
+"""Seconds between an event and the waking of those who wait for it: nobody's eye is faster."""
+
 Observer = Callable[[Event], None]
+Past = Callable[[int], Awaitable[Sequence[Event]]]
 
 
 class Gap(Struct, frozen=True):
@@ -29,12 +35,13 @@ class Gap(Struct, frozen=True):
 
 
 class Stream:
-    __slots__ = ("_closed", "_observers", "_recent", "_waiting", "last")
+    __slots__ = ("_alarm", "_closed", "_observers", "_recent", "_waiting", "last")
 
     def __init__(self, *, after: int = 0, kept: int = KEPT) -> None:
         self._recent: deque[Event] = deque(maxlen=kept)
         self._waiting: list[asyncio.Future[None]] = []
         self._observers: list[Observer] = []
+        self._alarm: asyncio.TimerHandle | None = None
         self._closed = False
         self.last = after
 
@@ -43,8 +50,8 @@ class Stream:
         self.last = events[-1].seq
         if self._observers:
             self._tell(events)
-        if self._waiting:
-            self._wake()
+        if self._waiting and self._alarm is None:
+            self._alarm = asyncio.get_running_loop().call_later(MOMENT, self._wake)
 
     def observe(self, observer: Observer) -> None:
         """Call `observer` with every event from now on. What it raises is its own affair."""
@@ -55,19 +62,26 @@ class Stream:
         self._closed = True
         self._wake()
 
-    async def follow(self, *, after: int) -> AsyncIterator[Event | Gap]:
-        """Every event past `after`, as they come, until the run ends."""
+    async def follow(self, *, after: int, past: Past | None = None) -> AsyncIterator[Event | Gap]:
+        """Every event past `after`, as they come, until the run ends.
+
+        `past` gives the events that went by before this subscriber came.
+        """
+        if past is not None and self._recent and self._recent[0].seq > after + 1:
+            for event in await past(after):
+                yield event
+                after = event.seq
         while True:
             if self.last > after:
-                first = self._recent[0].seq if self._recent else self.last + 1
-                if first > after + 1:
-                    yield Gap(after, first - after - 1)
-                    after = first - 1
-                    continue
-                # By position from the end: the deque moves while the subscriber is away.
-                event = self._recent[after - self.last]
-                after = event.seq
-                yield event
+                recent = self._recent
+                missed = recent[0].seq - after - 1 if recent else self.last - after
+                if missed > 0:
+                    yield Gap(after, missed)
+                    after += missed
+                # A copy of what is there: the deque moves while the subscriber is away.
+                for event in list(islice(recent, after + 1 - recent[0].seq, None)) if recent else ():
+                    yield event
+                    after = event.seq
             elif self._closed:
                 return
             else:
@@ -76,6 +90,9 @@ class Stream:
                 await waiter
 
     def _wake(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
             if not waiter.done():
@@ -84,5 +101,5 @@ class Stream:
     def _tell(self, events: Sequence[Event]) -> None:
         for observer in self._observers:
             for event in events:
-                with contextlib.suppress(Exception):
+                with contextlib.suppress(Exception, asyncio.CancelledError):
                     observer(event)

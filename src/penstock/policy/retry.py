@@ -11,7 +11,7 @@ from zlib import crc32
 from penstock.workflow.spec import Effect, Retry
 
 LONGEST = 60.0
-"""Seconds: no backoff waits longer, however many attempts there were."""
+"""Seconds: no backoff is longer, however many attempts there were; the jitter comes on top."""
 
 NEVER = frozenset({"cancelled", "expression", "output", "state", "unsupported"})
 """Kinds of failure that another attempt cannot change."""

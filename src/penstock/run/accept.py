@@ -27,6 +27,7 @@ from penstock.run.commands import (
     SkipLayer,
     SkipStep,
 )
+from penstock.run.control import control_values
 from penstock.run.events import (
     CommandAccepted,
     CommandRefused,
@@ -40,8 +41,10 @@ from penstock.run.events import (
 from penstock.run.evolve import evolve
 from penstock.run.facts import CommandReceived
 from penstock.run.state import BACKOFF, DORMANT, FAILED, WAITING, Run
-from penstock.workflow.graph import check_args, extend
+from penstock.workflow.amend import amended
 from penstock.workflow.findings import did_you_mean
+from penstock.workflow.graph import extend
+from penstock.workflow.support import unsupported_in
 
 UNSTARTED = (WAITING, DORMANT, BACKOFF)
 
@@ -62,7 +65,7 @@ def command(run: Run, fact: CommandReceived, now: float, batch: list[Event]) -> 
     event = CommandAccepted(run.seq + 1, now, asked)
     evolve(run, event)
     batch.append(event)
-    for make in _consequences(run, asked):
+    for make in _consequences(run, fact):
         event = make(run.seq + 1, now)
         evolve(run, event)
         batch.append(event)
@@ -97,7 +100,8 @@ def _refusal(run: Run, asked: Command) -> str:
             return f"{type(asked).__struct_config__.tag} is not carried out by this version"
 
 
-def _consequences(run: Run, asked: Command) -> list[Callable[[int, float], Event]]:
+def _consequences(run: Run, fact: CommandReceived) -> list[Callable[[int, float], Event]]:
+    asked = fact.command
     match asked:
         case Pause():
             return [lambda seq, now: WorkflowPaused(seq, now, asked.reason or "paused by command")]
@@ -108,11 +112,20 @@ def _consequences(run: Run, asked: Command) -> list[Callable[[int, float], Event
         case SkipLayer():
             return [_skipping(run, run.graph.ids[i], asked.reason) for i in _layer(run, asked.layer)]
         case InjectTasks():
-            return [lambda seq, now: DagChanged(seq, now, asked.steps, asked.by)]
+            control = _late_control(run, asked, fact)
+            return [lambda seq, now: DagChanged(seq, now, asked.steps, asked.by, control)]
         case Message():
             return [lambda seq, now: StateUpdated(seq, now, {"messages": [_said(asked, now)]})]
         case _:
             return []
+
+
+def _late_control(run: Run, asked: InjectTasks, fact: CommandReceived) -> dict[StepId, dict[str, Any]]:
+    """What the new steps' control expressions read of steps that have ended already."""
+    if not fact.outputs:
+        return {}
+    graph = extend(run.graph, asked.steps)
+    return {graph.ids[i]: control_values(graph, i, output) for i, output in fact.outputs.items()}
 
 
 def _skipping(run: Run, step: StepId, reason: str) -> Callable[[int, float], Event]:
@@ -148,7 +161,7 @@ def _layer(run: Run, layer: int) -> list[int]:
 
 def _bad_args(run: Run, asked: ModifyArgs) -> str:
     try:
-        check_args(run.graph, asked.step, asked.args)
+        amended(run.graph, run.graph.index[asked.step], asked.args)
     except DefinitionError as error:
         return str(error)
     return ""
@@ -160,6 +173,9 @@ def _bad_injection(run: Run, asked: InjectTasks) -> str:
     barred = next((step for step in asked.steps if step.uses.startswith("py:")), None)
     if barred is not None:
         return f"{barred.id}: `py:` steps are allowed only in workflow files, not in injections"
+    missing = [problem for step in asked.steps for problem in unsupported_in(step)]
+    if missing:
+        return "; ".join(map(str, missing))
     try:
         extend(run.graph, asked.steps)
     except DefinitionError as error:

@@ -7,10 +7,10 @@ given. It runs once per fact; replay never calls it.
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any, assert_never
 
-import msgspec
+from msgspec import UNSET
 
 from penstock.policy import retry as retry_policy
 from penstock.run import accept, reducers
@@ -40,13 +40,10 @@ from penstock.run.facts import (
     TaskReturned,
     TimeRanOut,
 )
+from penstock.run.control import control_values
 from penstock.run.state import ASKING, BACKOFF, DORMANT, RUNNING, SKIPPED, SUCCEEDED, WAITING, Run, dig
-from penstock.workflow.expr import MISSING, Failure, Path
+from penstock.workflow.expr import Failure, Path
 from penstock.workflow.graph import ALL_DONE, ALL_SUCCESS, ANY_SUCCESS, bottom_levels
-
-CONTROL_LIMIT = 64 * 1024
-"""Bytes of one step's output that control expressions may read, together."""
-
 
 def decide(run: Run, fact: Fact, now: float) -> list[Event]:
     """Everything that follows from `fact`, in order, already folded into `run`."""
@@ -61,6 +58,8 @@ def decide(run: Run, fact: Fact, now: float) -> list[Event]:
         case BackoffElapsed():
             _elapsed(run, fact)
         case CommandReceived():
+            if run.ended:
+                return batch  # its last event stays its last
             accept.command(run, fact, now, batch)
         case OutputsCollected():
             if run.open == 0 and not run.ended:
@@ -100,32 +99,25 @@ def _returned(run: Run, fact: TaskReturned, now: float, batch: list[Event]) -> N
         emit(run, batch, event)
         _close_map(run, i, now, batch)
         return
-    control = None
-    if i in graph.control:
-        control = _control(run, i, fact.output)
+    _complete(run, fact, fact.output, now, batch)
+
+
+def _complete(run: Run, fact: TaskReturned, output: Any, now: float, batch: list[Event]) -> None:
+    """The step has its output: note what control expressions read of it, and what it sets."""
+    i, graph = fact.step, run.graph
+    step = graph.ids[i]
+    control = control_values(graph, i, output) if i in graph.control else None
     update = None
     if i in graph.sets:
-        update = _update(run, i, fact.output)
+        update = _update(run, i, output)
         if isinstance(update, Failure):
             _failed(run, i, fact, "state", update.message, now, batch)
             return
-    event = TaskCompleted(
-        run.seq + 1, now, step, fact.output, fact.iteration, None, fact.attempt, control
-    )
+    event = TaskCompleted(run.seq + 1, now, step, fact.output, fact.iteration, None, fact.attempt, control)
     evolve(run, event)
     batch.append(event)
     if update:
         emit(run, batch, StateUpdated(run.seq + 1, now, update[0], update[1], step))
-
-
-def _control(run: Run, i: int, output: Any) -> dict[str, Any]:
-    """The parts of an output that later control expressions read. Too large a part is left out."""
-    values: dict[str, Any] = {}
-    for path in run.graph.control[i]:
-        value = dig(output, path)
-        if value is not MISSING and len(msgspec.json.encode(value)) <= CONTROL_LIMIT:
-            values[".".join(path)] = value
-    return values
 
 
 def _update(run: Run, i: int, output: Any) -> tuple[dict[str, Any], dict[str, Any]] | Failure:
@@ -134,7 +126,7 @@ def _update(run: Run, i: int, output: Any) -> tuple[dict[str, Any], dict[str, An
     def look_up(path: Path) -> Any:
         if path[0] == "output":
             return dig(output, path[1:])
-        return run.look_up(path)
+        return run.look_up(path, i)
 
     delta: dict[str, Any] = {}
     for key, template in run.graph.sets[i]:
@@ -157,7 +149,7 @@ def _raised(run: Run, fact: TaskRaised, now: float, batch: list[Event]) -> None:
     policy = step.retry or run.graph.workflow.config.retry or retry_policy.ONCE
     again: float | None = None
     error = fact.error
-    spent = fact.attempt - (run.attempt_base.get(i, 0) if fact.item is None else 0)
+    spent = fact.attempt - (run.attempt_base.get(i, 0) if fact.item is None else run.maps[i].base)
     if retry_policy.ambiguous(kind=fact.kind, effect=fact.effect, on_orphan=step.on_orphan):
         error += "; it may have taken effect, so it is not repeated (`effect: idempotent` or `on_orphan: rerun` allow it)"
     elif retry_policy.retries(policy, attempt=spent, kind=fact.kind, name=fact.name) and not _giving_up(run, i, fact):
@@ -213,7 +205,10 @@ def _close_map(run: Run, i: int, now: float, batch: list[Event]) -> None:
     """End the step when its last item has ended, or when a failed item leaves nothing running."""
     state = run.maps[i]
     step, iteration = run.graph.ids[i], run.iterations.get(i, 1)
+    attempt = run.attempts.get(i, 1)
     if state.running:
+        if not run.stopping and state.failed is None and (state.fired or state.next < state.count):
+            _enqueue(run, i)
         return
     if state.failed is not None or (run.stopping and state.done < state.count):
         if state.failed is not None:
@@ -221,14 +216,10 @@ def _close_map(run: Run, i: int, now: float, batch: list[Event]) -> None:
         else:
             error = f"{state.count - state.done} of {state.count} items did not run: {run.stop_reason}"
         kind = "error" if state.failed is not None else "cancelled"
-        emit(run, batch, TaskFailed(run.seq + 1, now, step, error, kind, "", iteration))
+        emit(run, batch, TaskFailed(run.seq + 1, now, step, error, kind, "", iteration, None, attempt))
     elif state.done == state.count:
-        control = None
-        if i in run.graph.control:
-            whole = state.outputs if state.outputs is not None else [None] * state.count
-            control = _control(run, i, whole)
-        event = TaskCompleted(run.seq + 1, now, step, iteration=iteration, control=control)
-        emit(run, batch, event)
+        whole = state.outputs if state.outputs is not None else [None] * state.count
+        _complete(run, TaskReturned(i, UNSET, iteration, None, attempt), whole, now, batch)
     elif not run.stopping:
         _enqueue(run, i)
 
@@ -245,7 +236,7 @@ def _start_item(run: Run, i: int, now: float, batch: list[Event]) -> None:
         item = state.fired.pop()
         attempt = state.backoff[item] + 1
     elif state.next < state.count:
-        item, attempt = state.next, 1
+        item, attempt = state.next, state.base + 1
     else:
         return
     step, iteration = run.graph.ids[i], run.iterations.get(i, 1)
@@ -261,14 +252,44 @@ def _advance(run: Run, now: float, batch: list[Event]) -> None:
     """Carry the consequences as far as they go, by a queue: a skip cascade may be very deep."""
     if run.ended:
         return
+    due = run.due
     if run.stopping:
-        _stop(run, now, batch)
-    elif run.due:
+        if not run.swept:
+            _stop(run, now, batch)
+    elif len(due) == 1 and not run.ready and _starts_at_once(run, due[0]):
+        _start(run, due.pop(), now, batch)  # a chain: nothing to order, nothing to judge
+    elif due:
         _judge_due(run, now, batch)
     if run.ready and not run.paused and not run.stopping:
         _fill_slots(run, now, batch)
     if not run.open and not run.unsettled:
         _finish(run, now, batch)
+
+
+def _starts_at_once(run: Run, i: int) -> bool:
+    """Whether nothing at all stands between this step and its start."""
+    return not (
+        run.pending[i]
+        or run.phase[i]
+        or run.paused
+        or i in run.graph.when
+        or run.running >= run.graph.workflow.config.max_parallel
+        or i in run.blamed
+        or i in run.passed_over
+    )
+
+
+def _start(run: Run, i: int, now: float, batch: list[Event]) -> None:
+    graph = run.graph
+    layer = graph.layers[i]
+    if layer > run.layer:
+        event: Event = LayerStarted(run.seq + 1, now, layer)
+        evolve(run, event)
+        batch.append(event)
+    attempt = run.attempts[i] + 1 if i in run.attempts else 1
+    event = TaskStarted(run.seq + 1, now, graph.ids[i], run.iterations.get(i, 1), None, attempt)
+    evolve(run, event)
+    batch.append(event)
 
 
 def _judge_due(run: Run, now: float, batch: list[Event]) -> None:
@@ -285,8 +306,6 @@ def _judge_due(run: Run, now: float, batch: list[Event]) -> None:
                     _skip(run, i, skipped, now, batch)
                 elif i not in when or _condition(run, i, now, batch):
                     _enqueue(run, i)
-        elif phase[i] in (BACKOFF, RUNNING):
-            _enqueue(run, i)
     due.clear()
 
 
@@ -335,7 +354,7 @@ def _skip(run: Run, i: int, why: tuple[str, str], now: float, batch: list[Event]
 def _condition(run: Run, i: int, now: float, batch: list[Event]) -> bool:
     """Evaluate `when`. False: the step has been skipped or failed, and the event says why."""
     expression = run.graph.when[i]
-    value = expression.evaluate(run.look_up)
+    value = expression.evaluate(lambda path: run.look_up(path, i))
     step = run.graph.workflow.steps[i]
     if value is True:
         return True
@@ -354,8 +373,8 @@ def _condition(run: Run, i: int, now: float, batch: list[Event]) -> bool:
 def _enqueue(run: Run, i: int) -> None:
     if run.queued[i]:
         return
-    run.queued[i] = 1
     ranks = run.rank or _rank(run)
+    run.queued[i] = 1
     heappush(run.ready, ranks[0][i])
 
 
@@ -365,8 +384,7 @@ def _rank(run: Run) -> tuple[list[int], list[int]]:
     steps = graph.workflow.steps
     known = run.durations or any(step.estimate is not None for step in steps)
     if not known and graph.ranks is not None:
-        run.rank = graph.ranks
-        return run.rank
+        return _requeue(run, graph.ranks)
     seconds = [
         run.durations.get(step.id, 1.0 if step.estimate is None else step.estimate) for step in steps
     ]
@@ -375,38 +393,40 @@ def _rank(run: Run) -> tuple[list[int], list[int]]:
     rank = [0] * len(order)
     for position, i in enumerate(order):
         rank[i] = position
-    run.rank = (rank, order)
     if not known:
-        graph.ranks = run.rank
-    return run.rank
+        graph.ranks = (rank, order)
+    return _requeue(run, (rank, order))
+
+
+def _requeue(run: Run, ranks: tuple[list[int], list[int]]) -> tuple[list[int], list[int]]:
+    """Take up an order of starting, and put what is queued into it."""
+    run.rank = ranks
+    run.ready = [ranks[0][i] for i, queued in enumerate(run.queued) if queued]
+    heapify(run.ready)
+    return ranks
 
 
 def _fill_slots(run: Run, now: float, batch: list[Event]) -> None:
     """Start ready tasks while there are slots, the most critical first."""
-    graph, ready, queued, phase = run.graph, run.ready, run.queued, run.phase
-    assert run.rank is not None  # noqa: S101 - something was queued, so ranks exist
-    order = run.rank[1]
+    graph, queued, phase = run.graph, run.queued, run.phase
+    order = (run.rank or _rank(run))[1]
+    ready = run.ready
     slots = graph.workflow.config.max_parallel
     while ready and run.running < slots:
         i = order[heappop(ready)]
+        if not queued[i]:
+            continue  # held back since
         queued[i] = 0
         at = phase[i]
         if at == WAITING or at == BACKOFF:
-            layer = graph.layers[i]
-            if layer > run.layer:
-                emit(run, batch, LayerStarted(run.seq + 1, now, layer))
-            attempt = 1
-            if i in run.attempts:
-                attempt = run.attempts[i] + 1
-            event = TaskStarted(run.seq + 1, now, graph.ids[i], run.iterations.get(i, 1), None, attempt)
-            evolve(run, event)
-            batch.append(event)
+            _start(run, i, now, batch)
         elif at == RUNNING:
             _start_item(run, i, now, batch)
 
 
 def _stop(run: Run, now: float, batch: list[Event]) -> None:
     """The run is being stopped: end everything that is not running right now."""
+    run.swept = True
     run.due.clear()
     run.ready.clear()
     kind = "command" if run.stopping == "abort" else "run_ended"

@@ -189,6 +189,8 @@ class DagChanged(_Event, frozen=True, tag="dag_changed", gc=False):
 
     added: tuple[Step, ...]
     by: str = ""
+    control: Mapping[StepId, Mapping[str, Any]] = {}
+    """Values below the outputs of steps that had ended, now read by control expressions of the new ones."""
 
 
 class SpeculationStarted(_Event, frozen=True, tag="speculation_started", gc=False):

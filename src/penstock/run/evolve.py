@@ -6,9 +6,9 @@ in the event. Each event costs its step's out-degree.
 
 from __future__ import annotations
 
-from typing import Any, assert_never
+from collections.abc import Callable
+from typing import Any
 
-from penstock.ids import StepId
 from penstock.run import reducers
 from penstock.run.commands import Abort, Command, ModifyArgs, RetryStep
 from penstock.run.events import (
@@ -64,67 +64,8 @@ def evolve(run: Run, event: Event) -> Run:
         raise ValueError(msg)
     run.seq = event.seq
     run.at = event.at
-    match event:
-        case TaskStarted():
-            _start(run, event)
-        case TaskCompleted():
-            _complete(run, event)
-        case LayerStarted():
-            run.layer = event.layer
-        case TaskFailed():
-            _fail(run, event)
-        case TaskSkipped():
-            _skip(run, event)
-        case MapStarted():
-            run.maps[run.graph.index[event.step]].count = event.count
-        case StateUpdated():
-            reducers.fold(run, event.delta, event.values)
-        case CommandAccepted():
-            _obey(run, event.command)
-        case DagChanged():
-            _grow(run, event)
-        case _:
-            _rest(run, event)
+    _FOLDS[type(event)](run, event)
     return run
-
-
-def _rest(run: Run, event: Any) -> None:
-    """The events that come once or seldom."""
-    match event:
-        case WorkflowStarted():
-            run.status_ = "running"
-            run.started_at = event.at
-            run.inputs, run.engine, run.parent = event.inputs, event.engine, event.parent
-            run.durations = event.durations
-        case WorkflowPaused():
-            run.paused, run.reason = True, event.reason
-        case WorkflowResumed():
-            run.paused, run.reason, run.status_ = False, "", "running"
-        case WorkflowCompleted():
-            run.status_, run.outputs, run.reason = event.status, event.outputs, event.reason
-        case WorkflowAborted():
-            run.status_, run.reason = "aborted", event.reason
-        case BudgetWarned():
-            if event.budget == TIMEOUT and event.used >= event.limit:
-                run.stopping, run.stop_reason = "timeout", f"timed out after {event.limit:g} s"
-        case DecisionRequired():
-            run.decisions[event.decision] = event
-            if event.step is not None:
-                run.phase[run.graph.index[event.step]] = ASKING
-        case DecisionMade():
-            asked = run.decisions.pop(event.decision, None)
-            if asked is not None and asked.step is not None:
-                run.phase[run.graph.index[asked.step]] = WAITING
-        case RouteDecided():
-            _settle(run, event)
-        case CommandRefused():
-            run.commands.add(event.id)
-        case Checkpointed() | GateChecked() | GateEscalated() | ModelCalled():
-            pass
-        case SpeculationStarted() | SpeculationUsed() | SpeculationDiscarded():
-            pass
-        case _:
-            assert_never(event)
 
 
 def _start(run: Run, event: TaskStarted) -> None:
@@ -138,6 +79,7 @@ def _start(run: Run, event: TaskStarted) -> None:
         elif item == state.next:
             state.next += 1
         state.running[item] = event.attempt
+        state.highest = max(state.highest, event.attempt)
         run.running += 1
         return
     phase = run.phase
@@ -149,7 +91,7 @@ def _start(run: Run, event: TaskStarted) -> None:
     else:
         run.openings += 1
     if i in run.graph.for_each:
-        run.maps[i] = MapState()
+        run.maps[i] = MapState(run.item_base.get(i, 0))
     else:
         run.running += 1
 
@@ -158,19 +100,19 @@ def _complete(run: Run, event: TaskCompleted) -> None:
     i = run.graph.index[event.step]
     if event.item is not None:
         state = run.maps[i]
-        run.tasks.append((i, event.iteration, event.item, event.attempt, "succeeded"))
+        run.tasks.append(event.seq)
         del state.running[event.item]
         run.running -= 1
         state.done += 1
-        if i in run.graph.control:
+        if i in run.graph.control or i in run.graph.sets:
             if state.outputs is None:
                 state.outputs = [None] * state.count
             state.outputs[event.item] = event.output
         return
     if i in run.maps:
-        del run.maps[i]
+        _close_map(run, i)
     else:
-        run.tasks.append((i, event.iteration, None, event.attempt, "succeeded"))
+        run.tasks.append(event.seq)
         run.running -= 1
     run.phase[i] = SUCCEEDED
     run.ended_at[i] = event.seq
@@ -185,7 +127,7 @@ def _complete(run: Run, event: TaskCompleted) -> None:
 
 def _fail(run: Run, event: TaskFailed) -> None:
     i = run.graph.index[event.step]
-    run.tasks.append((i, event.iteration, event.item, event.attempt, "failed"))
+    run.tasks.append(event.seq)
     if event.item is not None:
         _fail_item(run, i, event.item, event)
         return
@@ -237,6 +179,7 @@ def _fail_item(run: Run, i: int, item: int, event: TaskFailed) -> None:
 def _close_map(run: Run, i: int) -> None:
     state = run.maps.pop(i)
     run.timers -= len(state.backoff)
+    run.item_base[i] = state.highest
 
 
 def _skip(run: Run, event: TaskSkipped) -> None:
@@ -294,7 +237,7 @@ def _settle(run: Run, event: RouteDecided) -> None:
 
 
 def _obey(run: Run, command: Command) -> None:
-    run.commands.add(command.id)
+    run.commands[command.id] = ""
     match command:
         case Abort():
             run.stopping, run.stop_reason = "abort", command.reason or "aborted by command"
@@ -316,8 +259,9 @@ def _reopen(run: Run, first: int) -> None:
             if d not in body and run.phase[d] == SKIPPED and run.reasons[d][0] == "upstream_failed":
                 body.add(d)
                 stack.append(d)
-    run.attempt_base[first] = run.attempts.get(first, 1)
-    if run.graph.workflow.steps[first].on_error != "continue":
+    steps = run.graph.workflow.steps
+    run.attempt_base[first] = run.attempts[first] = run.attempts.get(first, 1)
+    if steps[first].on_error != "continue":
         run.failures -= 1
     for i in body:
         run.phase[i] = WAITING
@@ -327,8 +271,23 @@ def _reopen(run: Run, first: int) -> None:
         del run.reasons[i]
     for i in body:
         _recount(run, i)
-    run.first_failure = min((i for i in run.reasons if run.phase[i] == FAILED), default=-1)
+        _hold_back(run, i, body)
+    failed = (i for i in run.reasons if run.phase[i] == FAILED and steps[i].on_error != "continue")
+    run.first_failure = min(failed, default=-1)
     run.due.extend(sorted(body))
+
+
+def _hold_back(run: Run, i: int, body: set[int]) -> None:
+    """Let the dependents of a re-opened step wait for it again, unless they have begun."""
+    for d in run.graph.dependents[i]:
+        if d in body:
+            continue
+        if run.phase[d] == WAITING:
+            run.queued[d] = 0
+            _recount(run, d)
+            run.due.append(d)  # it may be free to start all the same
+        else:
+            run.pending[d] += 1
 
 
 def _recount(run: Run, i: int) -> None:
@@ -356,15 +315,110 @@ def _grow(run: Run, event: DagChanged) -> None:
     run.pending.extend([0] * added)
     run.ended_at.extend([0] * added)
     run.open += added
-    run.rank = None
-    run.ready.clear()
+    run.rank = None  # the order of starting has changed; it is made again, with the queue, when next needed
     for i in range(before, len(run.graph.ids)):
         _recount(run, i)
         run.due.append(i)
-    # Ranks changed, so what was queued is queued again.
-    run.due.extend(i for i in range(before) if run.queued[i])
-    run.queued = bytearray(len(run.graph.ids))
+    for step, values in event.control.items():
+        i = run.graph.index[step]
+        run.control[i] = {**run.control.get(i, {}), **values}
 
 
-def step_name(run: Run, i: int) -> StepId:
-    return run.graph.ids[i]
+# --- the events that come once or seldom ------------------------------------------------------
+
+
+def _layer(run: Run, event: LayerStarted) -> None:
+    run.layer = event.layer
+
+
+def _map(run: Run, event: MapStarted) -> None:
+    run.maps[run.graph.index[event.step]].count = event.count
+
+
+def _update(run: Run, event: StateUpdated) -> None:
+    reducers.fold(run, event.delta, event.values)
+
+
+def _begin(run: Run, event: WorkflowStarted) -> None:
+    run.status_ = "running"
+    run.started_at = event.at
+    run.inputs, run.engine, run.parent = event.inputs, event.engine, event.parent
+    run.durations = event.durations
+
+
+def _pause(run: Run, event: WorkflowPaused) -> None:
+    run.paused, run.reason = True, event.reason
+
+
+def _resume(run: Run, _event: WorkflowResumed) -> None:
+    run.paused, run.reason, run.status_ = False, "", "running"
+
+
+def _end(run: Run, event: WorkflowCompleted) -> None:
+    run.status_, run.outputs, run.reason = event.status, event.outputs, event.reason
+
+
+def _abort(run: Run, event: WorkflowAborted) -> None:
+    run.status_, run.reason = "aborted", event.reason
+
+
+def _warn(run: Run, event: BudgetWarned) -> None:
+    if event.budget == TIMEOUT and event.used >= event.limit:
+        run.stopping, run.stop_reason = "timeout", f"timed out after {event.limit:g} s"
+
+
+def _ask(run: Run, event: DecisionRequired) -> None:
+    run.decisions[event.decision] = event
+    if event.step is not None:
+        run.phase[run.graph.index[event.step]] = ASKING
+
+
+def _answer(run: Run, event: DecisionMade) -> None:
+    asked = run.decisions.pop(event.decision, None)
+    if asked is not None and asked.step is not None:
+        i = run.graph.index[asked.step]
+        run.phase[i] = WAITING
+        run.due.append(i)
+
+
+def _accept(run: Run, event: CommandAccepted) -> None:
+    _obey(run, event.command)
+
+
+def _refuse(run: Run, event: CommandRefused) -> None:
+    run.commands[event.id] = event.reason
+
+
+def _note(_run: Run, _event: Event) -> None:
+    """On the record, and nothing else."""
+
+
+_FOLDS: dict[type, Callable[[Run, Any], None]] = {
+    TaskStarted: _start,
+    TaskCompleted: _complete,
+    TaskFailed: _fail,
+    TaskSkipped: _skip,
+    LayerStarted: _layer,
+    MapStarted: _map,
+    StateUpdated: _update,
+    WorkflowStarted: _begin,
+    WorkflowPaused: _pause,
+    WorkflowResumed: _resume,
+    WorkflowCompleted: _end,
+    WorkflowAborted: _abort,
+    BudgetWarned: _warn,
+    DecisionRequired: _ask,
+    DecisionMade: _answer,
+    RouteDecided: _settle,
+    CommandAccepted: _accept,
+    CommandRefused: _refuse,
+    DagChanged: _grow,
+    Checkpointed: _note,
+    GateChecked: _note,
+    GateEscalated: _note,
+    ModelCalled: _note,
+    SpeculationStarted: _note,
+    SpeculationUsed: _note,
+    SpeculationDiscarded: _note,
+}
+"""By type, because this is the hottest line there is; a test checks that no event is missing."""

@@ -74,6 +74,8 @@ class CommandReceived(_Fact, frozen=True, gc=False):
     command: Command
     problems: tuple[Problem, ...] = ()
     """What the engine found wrong with it that the core cannot know (an unknown tool, say)."""
+    outputs: Mapping[int, Any] = {}
+    """Outputs of ended steps that an injection's control expressions read."""
 
 
 class TimeRanOut(_Fact, frozen=True, gc=False):

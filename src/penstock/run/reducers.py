@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from numbers import Real
 from typing import Any
 
+import msgspec
+
 from penstock.run.state import Run
 
 CONTEXT = "context"
@@ -64,7 +66,8 @@ def split(run: Run, delta: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
     values: dict[str, Any] = {}
     for key, update in delta.items():
         if key in run.reducers:
-            values[key] = run.reducers[key](run.keys.get(key), update)
+            # Copies both ways: what a function keeps or changes must not reach the journal.
+            values[key] = _copy(run.reducers[key](_copy(run.keys.get(key)), _copy(update)))
             continue
         name = "merge" if key == CONTEXT else "append" if key == MESSAGES else named.get(key, "last")
         wrong = complaint(name, run.keys.get(key), update)
@@ -86,6 +89,10 @@ def fold(run: Run, delta: Mapping[str, Any], values: Mapping[str, Any]) -> None:
         else:
             run.keys[key] = apply(named.get(key, "last"), run.keys.get(key), update)
     run.keys.update(values)
+
+
+def _copy(value: Any) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def _number(value: Any) -> bool:

@@ -35,9 +35,11 @@ Reducer = Callable[[Any, Any], Any]
 class MapState:
     """A `for_each` step that is open: which items are where."""
 
-    __slots__ = ("backoff", "count", "done", "errors", "failed", "fired", "next", "outputs", "running")
+    __slots__ = ("backoff", "base", "count", "done", "errors", "failed", "fired", "highest", "next", "outputs", "running")
 
-    def __init__(self) -> None:
+    def __init__(self, base: int = 0) -> None:
+        self.base = self.highest = base
+        """Attempts that items had before a `retry_step`, and the highest there is now: ids stay unique."""
         self.count = -1
         """-1 until the list has been evaluated."""
         self.next = 0
@@ -52,12 +54,12 @@ class MapState:
         self.failed: int | None = None
         """The first of them, when one failure fails the step."""
         self.outputs: list[Any] | None = None
-        """Only kept when a control expression reads the step's output."""
+        """Only kept when a control expression or `set` reads the step's output."""
         self.fired: list[int] = []
         """Scratch: items whose backoff has elapsed."""
 
     def snapshot(self) -> dict[str, Any]:
-        names = ("count", "next", "running", "backoff", "done", "errors", "failed", "outputs")
+        names = ("base", "highest", "count", "next", "running", "backoff", "done", "errors", "failed", "outputs")
         return {name: getattr(self, name) for name in names}
 
 
@@ -66,10 +68,11 @@ class Run:
 
     __slots__ = (
         "at", "attempt_base", "attempts", "blamed", "commands", "context", "control", "decisions", "due",
-        "durations", "ended_at", "engine", "failures", "first_failure", "graph", "id", "inputs", "iterations",
-        "keys", "layer", "maps", "messages", "open", "openings", "outputs", "overrides", "parent", "paused",
+        "durations", "ended_at", "engine", "failures", "first_failure", "graph", "id", "inputs", "item_base",
+        "iterations", "keys", "layer", "maps", "messages", "open", "openings", "outputs", "overrides", "parent", "paused",
         "passed_over", "pending", "phase", "queued", "rank", "ready", "reason", "reasons", "reducers",
-        "running", "seq", "started_at", "status_", "stop_reason", "stopping", "tasks", "timers", "unsettled",
+        "running", "seq", "started_at", "status_", "stop_reason", "stopping", "swept", "tasks", "timers",
+        "unsettled",
     )  # fmt: skip
 
     def __init__(self, id: RunId, graph: Graph, *, reducers: Mapping[str, Reducer] | None = None) -> None:
@@ -105,6 +108,8 @@ class Run:
         """The current attempt, where it is not the first."""
         self.attempt_base: dict[int, int] = {}
         """Attempts spent before a `retry_step`: they do not count against the cap again."""
+        self.item_base: dict[int, int] = {}
+        """The same for the items of a map."""
         self.iterations: dict[int, int] = {}
         """Absent means the first."""
         self.control: dict[int, Mapping[str, Any]] = {}
@@ -129,15 +134,19 @@ class Run:
         """`abort` or `timeout`: nothing new starts, what runs is being cancelled."""
         self.stop_reason = ""
 
-        self.commands: set[CommandId] = set()
+        self.swept = False
+        """Scratch: everything that was not running when the stop began has been ended."""
+
+        self.commands: dict[CommandId, str] = {}
+        """Every command seen, and why it was rejected; empty when it was accepted."""
         self.decisions: dict[DecisionId, Any] = {}
         """Open ones."""
         self.context: dict[str, Any] = {}
         self.keys: dict[str, Any] = {}
         """Declared state keys and their values."""
         self.messages: deque[dict[str, Any]] = deque(maxlen=KEPT_MESSAGES)
-        self.tasks: deque[tuple[int, int, int | None, int, str]] = deque(maxlen=KEPT_TASKS)
-        """Recent ends: step index, iteration, item, attempt, how."""
+        self.tasks: deque[int] = deque(maxlen=KEPT_TASKS)
+        """The events that ended the most recent tasks."""
 
         self.due: list[int] = [i for i in range(n) if not self.pending[i]]
         self.ready: list[int] = []
@@ -168,8 +177,8 @@ class Run:
             return "ready"
         return PHASES[phase]
 
-    def look_up(self, path: Path) -> Any:
-        """What a control expression finds at a path; `MISSING` when there is nothing."""
+    def look_up(self, path: Path, i: int = -1) -> Any:
+        """What a control expression of step `i` finds at a path; `MISSING` when there is nothing."""
         root = path[0]
         if root == "inputs":
             return dig(self.inputs, path[1:])
@@ -179,6 +188,12 @@ class Run:
             return dig(self.context | self.keys, path[1:])
         if root == "run":
             return dig({"id": self.id, "workflow": self.graph.workflow.name}, path[1:])
+        if root == "iteration":
+            return self.iterations.get(i, 1)
+        if root == "attempts":
+            return []
+        if root in ("previous", "route", "detour"):
+            return None  # there is no earlier iteration, no route and no detour yet
         return MISSING
 
     def _look_up_step(self, path: Path) -> Any:
@@ -198,7 +213,7 @@ class Run:
         ids = self.graph.ids
         named = {
             name: {ids[i]: value for i, value in sorted(getattr(self, name).items())}
-            for name in ("reasons", "attempts", "attempt_base", "iterations", "control", "overrides")
+            for name in ("reasons", "attempts", "attempt_base", "item_base", "iterations", "control", "overrides")
         }
         scalars = (
             "id", "seq", "at", "started_at", "parent", "engine", "inputs", "durations", "status_", "reason",
@@ -216,7 +231,7 @@ class Run:
             "passed_over": {ids[i]: ids[j] for i, j in sorted(self.passed_over.items())},
             "maps": {ids[i]: state.snapshot() for i, state in sorted(self.maps.items())},
             "unsettled": sorted(self.unsettled),
-            "commands": sorted(self.commands),
+            "commands": self.commands,
             "decisions": self.decisions,
             "messages": list(self.messages),
             "tasks": list(self.tasks),

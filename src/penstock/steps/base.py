@@ -55,6 +55,8 @@ class Work:
     timeout: float | None = DEFAULT_TIMEOUT
     direct: Callable[..., Awaitable[Any]] | None = None
     """Set when the arguments by name are all it takes; saves building a scene."""
+    duration: float | None = None
+    """Expected seconds, where the tool says so."""
 
 
 @dataclass(slots=True, eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -10,21 +11,29 @@ from penstock.tools.base import Tool
 from penstock.workflow.spec import Step
 
 
-def work(step: Step, tool: Tool) -> Work:
-    """The work of calling `tool` for `step`."""
+@dataclass(frozen=True, slots=True)
+class CallTool:
+    """Calls a tool. Equal for the same tool, so that a thousand steps share one."""
 
-    async def perform(scene: Scene) -> Any:
+    tool: Tool
+
+    async def __call__(self, scene: Scene) -> Any:
+        tool = self.tool
         args = _arguments(tool, scene)
         if tool.blocking:
             return await scene.host.in_thread(partial(tool.call, **args))
         return await tool.call(**args)
 
+
+def work(step: Step, tool: Tool) -> Work:
+    """The work of calling `tool` for `step`."""
     simple = not (tool.blocking or tool.wants_task or tool.convert)
     return Work(
-        perform=perform,
+        perform=CallTool(tool),
         effect=step.effect or tool.effect,
         timeout=DEFAULT_TIMEOUT if step.timeout is None else step.timeout,
         direct=tool.call if simple else None,
+        duration=tool.duration,
     )
 
 

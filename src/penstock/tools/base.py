@@ -6,7 +6,7 @@ or a program on the other end of a pipe answers is not visible from here.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -31,11 +31,7 @@ class Task:
         return f"{self.run}/{self.step}.{self.iteration}{item}"
 
 
-Args = Mapping[str, Any]
-Call = Callable[..., Any]
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Tool:
     id: ToolId
     call: Callable[..., Any]
@@ -63,5 +59,3 @@ class Catalog(Protocol):
 
     def ids(self) -> Sequence[str]: ...
 
-
-AsyncCall = Callable[..., Awaitable[Any]]

@@ -6,10 +6,12 @@ function. Coroutine functions are awaited, plain ones run in a thread.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import sys
 import types
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -187,6 +189,7 @@ class Functions:
 
     def __init__(self, tools: Iterable[Tool | Callable[..., Any]] = ()) -> None:
         self._tools: dict[str, Tool] = {}
+        self._given: weakref.WeakKeyDictionary[Callable[..., Any], Tool] = weakref.WeakKeyDictionary()
         for each in tools:
             self.add(each)
 
@@ -197,6 +200,18 @@ class Functions:
 
     def ids(self) -> Sequence[str]:
         return list(self._tools)
+
+    def of(self, function: Callable[..., Any], uses: str) -> Tool:
+        """The tool that a function given in Python is; the same function is the same tool."""
+        try:
+            found = self._given.get(function)
+        except TypeError:  # not hashable
+            return tool_of(function, id=uses)
+        if found is None:
+            found = tool_of(function, id=uses)
+            with contextlib.suppress(TypeError):  # not every callable can be referred to weakly
+                self._given[function] = found
+        return found
 
     def find(self, uses: str, *, folder: str | None = None) -> Tool:
         if uses.startswith("py:"):

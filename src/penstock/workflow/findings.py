@@ -54,13 +54,15 @@ class Findings:
     def add(self, path: Place, message: str, hint: str = "") -> None:
         self._found.append(Finding(path, message, hint))
 
+    def take(self, other: Findings, first: int, place: Place) -> None:
+        """Add the findings of `other` about its steps from `first` on, which stand at `place` here."""
+        for path, message, hint in other._found:
+            if len(path) > 1 and isinstance(path[1], int):
+                self.add((*place, path[1] - first, *path[2:]), message, hint)
+
     def near(self, word: str, known: Iterable[str]) -> str:
         """A hint that names the nearest known word, or nothing. Silent once no one will read it."""
-        if len(self._found) >= SHOWN:
-            return ""
-        alike = (name for name in known if abs(len(name) - len(word)) <= LIKE)
-        found = get_close_matches(word, islice(alike, COMPARED), n=1)
-        return f"did you mean {found[0]!r}?" if found else ""
+        return "" if len(self._found) >= SHOWN else did_you_mean(word, known)
 
     def problems(self, locate: Locate | None = None) -> list[Problem]:
         """In the order of the definition, at most `SHOWN`, with a place where one is known."""
@@ -85,13 +87,20 @@ class Findings:
         text = ""
         for depth, part in enumerate(path):
             if depth == 1 and path[0] == "steps" and isinstance(part, int):
-                name = str(self._steps(part).id)
+                name = str(getattr(self._steps(part), "id", ""))
                 text += f".{name}" if _PLAIN.fullmatch(name) else f"[{part}]"
             elif isinstance(part, int):
                 text += f"[{part}]"
             else:
                 text += f".{part}" if text else part
         return text
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A hint that names the nearest known word, or nothing."""
+    alike = (name for name in known if abs(len(name) - len(word)) <= LIKE)
+    found = get_close_matches(word, islice(alike, COMPARED), n=1)
+    return f"did you mean {found[0]!r}?" if found else ""
 
 
 def below(path: Place, inner: str) -> Place:

@@ -11,10 +11,36 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec.structs import replace
+
 from penstock.ids import StepId
 from penstock.workflow.expr import Expression, Path
+from penstock.workflow.findings import Findings, Place
 from penstock.workflow.interpolate import Template
+from penstock.workflow.loops import barriers_of
+from penstock.workflow.order import circles, inverse, shown_path, topological
+from penstock.workflow.routes import END, HUMAN, Router, Routes, loops_in
+from penstock.workflow.shape import check_rest, check_step
+from penstock.workflow.sites import SHARED_GATE, CompiledCheck, Sites
 from penstock.workflow.spec import Step, Workflow
+from penstock.workflow.values import check_step_values, check_workflow_values
+
+__all__ = [
+    "ALL_DONE",
+    "ALL_SUCCESS",
+    "ANY_SUCCESS",
+    "END",
+    "HUMAN",
+    "JOINS",
+    "NONE_FAILED",
+    "CompiledCheck",
+    "Graph",
+    "Router",
+    "assemble",
+    "bottom_levels",
+    "compile_graph",
+    "extend",
+]
 
 ALL_SUCCESS: Final = 0
 NONE_FAILED: Final = 1
@@ -26,46 +52,6 @@ JOINS: Final[Mapping[str, int]] = {
     "any_success": ANY_SUCCESS,
     "all_done": ALL_DONE,
 }
-
-END: Final = -1
-HUMAN: Final = -2
-"""Route targets that are not steps."""
-
-
-@dataclass(frozen=True, slots=True)
-class CompiledCheck:
-    """One check of a gate. Exactly one of `expr`, `tool`, `run` is set."""
-
-    name: str
-    expr: Expression | None = None
-    tool: str = ""
-    args: Template | None = None
-    run: Template | None = None
-    """Renders to the argument vector."""
-    timeout: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Router:
-    """Where a step may go next. Targets are step indices, `END` or `HUMAN`."""
-
-    on: Expression | None = None
-    """What `branches` look at; None when there are no branches."""
-    conditions: tuple[tuple[Expression, int], ...] = ()
-    branches: Mapping[str, int] = field(default_factory=dict)
-    tie_targets: tuple[int, ...] = ()
-    """What an enabled tie-breaker may answer."""
-    loop_target: int | None = None
-    next: int | None = None
-    detour: int | None = None
-    max_iterations: int = 1
-    """How often the router may run in all; 1 when it has no back edge."""
-    forward: tuple[int, ...] = ()
-    """Steps, ascending, that start only when routed to (the detour among them)."""
-    back: tuple[int, ...] = ()
-    """Steps, ascending, that run before the router, or the router itself."""
-    bodies: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    """Back target to the steps that re-open, ascending."""
 
 
 @dataclass(slots=True, eq=False)
@@ -96,18 +82,238 @@ class Graph:
     control: dict[int, tuple[Path, ...]] = field(default_factory=dict)
     """What decisions read of a step's output, as paths below it; `()` is the whole output."""
     rules: tuple[Expression, ...] = ()
+    ranks: tuple[list[int], list[int]] | None = None
+    """Step to place and place to step in the default order of starting; made when first needed."""
+    _hash: str = ""
+
+    @property
+    def hash(self) -> str:
+        """The definition's content hash, computed once."""
+        if not self._hash:
+            self._hash = self.workflow.hash
+        return self._hash
 
 
 def compile_graph(workflow: Workflow) -> Graph:
     """Compile a definition, or raise one `DefinitionError` with everything that is wrong with it."""
-    raise NotImplementedError
+    findings = Findings.of(workflow)
+    graph = assemble(workflow, findings)
+    findings.check()
+    return graph
 
 
 def extend(graph: Graph, steps: Sequence[Step]) -> Graph:
-    """The graph with `steps` added after its own, whose indices stay. The given graph is not changed."""
-    raise NotImplementedError
+    """The graph with `steps` added after its own, whose indices stay. The given graph is not changed.
+
+    Added steps may need and read any step, but they route only to each other: nothing that
+    is part of the run already becomes dormant or runs again because of them.
+    """
+    workflow = replace(graph.workflow, steps=(*graph.workflow.steps, *steps))
+    findings = Findings.of(workflow)
+    addition = _Addition(graph, workflow, findings)
+    addition.survey()
+    findings.check()
+    return addition.graph()
+
+
+def assemble(workflow: Workflow, findings: Findings) -> Graph:
+    """Compile a definition as far as it goes. The graph is of use only if nothing was found."""
+    empty = Graph(workflow, [], {}, [], [], [], bytearray())
+    if not check_rest(workflow, findings):
+        return empty
+    check_workflow_values(workflow, findings)
+    addition = _Addition(empty, workflow, findings)
+    addition.survey()
+    sites = addition.sites
+    outputs = sites.outputs(workflow.outputs)
+    ail = workflow.config.ail
+    rules = sites.rules(ail, ("config", "ail")) if ail else ()
+    if len(findings):
+        return empty
+    graph = addition.graph()
+    graph.outputs = outputs
+    graph.rules = rules
+    _check_tasks(graph, findings)
+    return graph
 
 
 def bottom_levels(graph: Graph, durations: Sequence[float]) -> list[float]:
     """For each step the longest way from its start to the end, over needs and forward routes."""
-    raise NotImplementedError
+    levels = list(durations)
+    last_first = sorted(range(len(levels)), key=graph.layers.__getitem__, reverse=True)
+    for i in last_first:
+        router = graph.routers.get(i)
+        after = graph.dependents[i] if router is None else (*graph.dependents[i], *router.forward)
+        if after:
+            levels[i] += max(map(levels.__getitem__, after))
+    return levels
+
+
+class _Addition:
+    """Steps on their way into a graph: first looked at, then, if all is well, joined to it."""
+
+    def __init__(self, base: Graph, workflow: Workflow, findings: Findings) -> None:
+        self.base = base
+        self.workflow = workflow
+        self.findings = findings
+        self.first = len(base.ids)
+        self.steps = workflow.steps[self.first :]
+        self.numbers = list(range(len(workflow.steps)))
+        """The same objects wherever a step is named, which halves what a plain step costs."""
+        self.ids = list(base.ids)
+        self.index = dict(base.index)
+        self.sites = Sites(workflow, self.index, findings)
+        self.routes = Routes(self.ids, self.index, self.first, self.sites, findings)
+        self.needs: list[tuple[int, ...]] = []
+        """Of the new steps."""
+        self.dependents: list[tuple[int, ...]] = []
+        """Among the new steps, counted from 0."""
+        self.order: Sequence[int] = ()
+        """Of the new steps by their needs, counted from 0."""
+
+    def survey(self) -> None:
+        """Look at everything that could be wrong."""
+        numbered = list(zip(self.numbers[self.first :], self.steps, strict=True))
+        typed = [check_step(step, ("steps", i), self.findings) for i, step in numbered]
+        if not all(typed):
+            return
+        self._name(numbered)
+        gate = self.workflow.config.gate
+        shared = self.sites.gate(gate, SHARED_GATE, ("config", "gate")) if gate else ()
+        for i, step in numbered:
+            check_step_values(step, i, self.findings)
+            self.sites.enter(i, step, shared)
+            self.routes.enter(i, step)
+            self.needs.append(self._needs(i, step))
+        self._arrange()
+
+    def graph(self) -> Graph:
+        """The base and the new steps as one. Only for additions in which nothing was found."""
+        base, sites, routes = self.base, self.sites, self.routes
+        needs = base.needs + self.needs
+        dependents = self._all_dependents()
+        routers = base.routers | routes.routers
+        forward = {i: router.forward for i, router in routers.items()}
+        barriers = barriers_of(loops_in(routers), dependents, forward)
+        new = {i: tuple(sorted(routers)) for i, routers in barriers.items() if i >= self.first}
+        return Graph(
+            workflow=self.workflow,
+            ids=self.ids,
+            index=self.index,
+            needs=needs,
+            dependents=dependents,
+            layers=base.layers + self._layers(),
+            joins=base.joins + bytes(JOINS[step.join] for step in self.steps),
+            args=base.args | sites.args,
+            when=base.when | sites.when,
+            for_each=base.for_each | sites.for_each,
+            sets=base.sets | sites.sets,
+            outputs=base.outputs,
+            routers=routers,
+            gates=base.gates | sites.gates,
+            dormant=base.dormant.union(*routes.forward.values()),
+            barriers=base.barriers | new,
+            control=self._control(),
+            rules=base.rules,
+        )
+
+    def _name(self, numbered: Sequence[tuple[int, Step]]) -> None:
+        for i, step in numbered:
+            self.ids.append(step.id)
+            if self.index.setdefault(step.id, i) != i:
+                self.findings.add(
+                    ("steps", i, "id"), f"two steps are called {step.id!r}", "rename one of them"
+                )
+
+    def _needs(self, i: int, step: Step) -> tuple[int, ...]:
+        """What a step waits for: what it says, and what it reads."""
+        found: set[int] = set()
+        for n, name in enumerate(step.needs):
+            place: Place = ("steps", i, "needs", n)
+            need = self.index.get(name)
+            if need is None:
+                self.findings.add(place, f"no step is called {name!r}", self.findings.near(name, self.index))
+            elif need == i:
+                self.findings.add(
+                    place, "a step cannot need itself", "to repeat it, use routing with loop_target"
+                )
+            elif need in found:
+                self.findings.add(place, f"{name!r} is named twice", "remove one")
+            else:
+                found.add(need)
+        for read in self.sites.needed:
+            need = self.index.get(StepId(read))
+            if need is not None:
+                found.add(need)
+        return tuple(sorted(found)) if len(found) > 1 else tuple(found)
+
+    def _arrange(self) -> None:
+        """Put the new steps into an order; look for circles, then at routes."""
+        first = self.first
+        inner: Sequence[tuple[int, ...]] = self.needs
+        if first:
+            inner = [tuple(need - first for need in needs if need >= first) for needs in self.needs]
+        self.dependents = inverse(inner, self.numbers)
+        self.order = topological(inner, self.dependents)
+        if len(self.order) < len(inner):
+            for circle in circles(inner, self.order):
+                self._report([i + first for i in circle])
+            return
+        self.routes.join(inner, self.dependents)
+        self.routes.check_fuse(self.base.routers, len(self.ids))
+        for i, needs in enumerate(self.needs, start=first):
+            self.routes.check_join(i, self.steps[i - first].join, needs)
+
+    def _report(self, circle: Sequence[int]) -> None:
+        """Say that these steps wait for each other, each for the one before."""
+        way = [str(self.ids[i]) for i in (*circle, circle[0])]
+        hint = "remove one of these needs; to repeat steps use routing with loop_target and max_iterations"
+        for before, after in zip(circle, (*circle[1:], circle[0]), strict=True):
+            if self.ids[before] not in self.workflow.steps[after].needs:
+                name = self.ids[before]
+                hint = f"in {self.ids[after]!r} say previous.{name} for the result of the last iteration"
+                break
+        self.findings.add(("steps", circle[0]), f"steps wait for each other: {shown_path(way)}", hint)
+
+    def _layers(self) -> list[int]:
+        """Depths of the new steps, given those of the base."""
+        layers = self.base.layers + [0] * len(self.needs)
+        routed = self.routes.routed
+        for position in self.routes.order or self.order:
+            i = position + self.first
+            before = self.needs[position]
+            if i in routed:
+                before = (*before, *routed[i])
+            if before:
+                layers[i] = self.numbers[max(map(layers.__getitem__, before)) + 1]
+        return layers[self.first :]
+
+    def _all_dependents(self) -> list[tuple[int, ...]]:
+        if not self.first:
+            return self.dependents
+        more: dict[int, list[int]] = {}
+        for i, needs in enumerate(self.needs, start=self.first):
+            for need in needs:
+                more.setdefault(need, []).append(i)
+        dependents = self.base.dependents + [()] * len(self.needs)
+        for i, after in more.items():
+            dependents[i] += tuple(after)
+        return dependents
+
+    def _control(self) -> dict[int, tuple[Path, ...]]:
+        control = dict(self.base.control)
+        for name, paths in self.sites.control.items():
+            i = self.index[StepId(name)]
+            control[i] = tuple(dict.fromkeys((*control.get(i, ()), *paths)))
+        return control
+
+
+def _check_tasks(graph: Graph, findings: Findings) -> None:
+    """Steps that a rule would add must fit the graph they would be added to."""
+    ail = graph.workflow.config.ail
+    for n, rule in enumerate(ail.rules if ail else ()):
+        if rule.tasks:
+            workflow = replace(graph.workflow, steps=(*graph.workflow.steps, *rule.tasks))
+            found = Findings.of(workflow)
+            _Addition(graph, workflow, found).survey()
+            findings.take(found, len(graph.ids), ("config", "ail", "rules", n, "tasks"))

@@ -52,11 +52,14 @@ _TYPES: Final = {
 class _Unrolled:
     """A key that `templates` has dealt with before anything is read."""
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, message: str, hint: str, schema: Schema) -> None:
+        self._message = message
+        self._hint = hint
         self._schema = schema
 
     def read(self, node: Node, problems: Problems) -> Any:
-        problems.add(node, "a template can be used only in the 'steps' of the workflow itself")
+        """Only a use in a wrong place is left to be read."""
+        problems.add(node, self._message, self._hint)
         return BAD
 
     def schema(self) -> Schema:
@@ -159,7 +162,14 @@ CONDITION: Final = Section(
         "expr": Key(Expr(), "A CEL condition.", required=True),
         "target": Key(_STEP_NAME, "The step to go to when it is true, or end, or human.", required=True),
     },
-    foreign={"if": "expr", "when": "expr", "then": "target", "goto": "target", "next": "target", "to": "target"},
+    foreign={
+        "if": "expr",
+        "when": "expr",
+        "then": "target",
+        "goto": "target",
+        "next": "target",
+        "to": "target",
+    },
     hint='write {expr: "output.ok", target: step}',
 )
 
@@ -181,7 +191,9 @@ ROUTING: Final = Section(
     {
         "kind": Key(Choice(("linear", "conditional", "branch", "loop")), "What the routing is for."),
         "on": Key(Expr(), "The value that 'branches' look at; `output.status` without it."),
-        "conditions": Key(ListOf(CONDITION, hint="write a list of conditions"), "Tried in order; the first true one wins."),
+        "conditions": Key(
+            ListOf(CONDITION, hint="write a list of conditions"), "Tried in order; the first true one wins."
+        ),
         "branches": Key(MapOf(_STEP_NAME, "write {value: step}"), "The target for each value of 'on'."),
         "tie_breaker": Key(TIE_BREAKER, "A model's choice where conditions and branches leave several."),
         "loop_target": Key(_STEP_NAME, "The earlier step to go back to."),
@@ -197,7 +209,9 @@ RULE: Final = Section(
     spec.Rule,
     {
         "if": Key(Expr(), "A CEL condition.", field="if_", required=True),
-        "do": Key(Choice(("continue", "replan", "inject", "abort")), "What to do when it is true.", required=True),
+        "do": Key(
+            Choice(("continue", "replan", "inject", "abort")), "What to do when it is true.", required=True
+        ),
         "requirement": Key(Text(), "For replan: what is needed."),
         "feeds": Key(Text(), "For replan: the step and argument that receives the result."),
         "tasks": Key(ListOf(Later(lambda: STEP)), "For inject: the steps to add."),
@@ -250,7 +264,9 @@ CONFIG: Final = Section(
     spec.Config,
     {
         "engine": Key(Choice(("auto", "native", "langgraph", "temporal")), "Who carries the run out."),
-        "checkpoints": Key(Choice(("per_task", "per_layer", "manual", "off"), {False: "off"}), "When the state is saved."),
+        "checkpoints": Key(
+            Choice(("per_task", "per_layer", "manual", "off"), {False: "off"}), "When the state is saved."
+        ),
         "approval": Key(_APPROVAL, "When a person must approve a step."),
         "ail": Key(AIL, "Where an agent is asked how to go on."),
         "budget": Key(BUDGET, "The limits of the whole run."),
@@ -260,7 +276,9 @@ CONFIG: Final = Section(
         "timeout": Key(Duration(), "The longest the run may take."),
         "wave_timeout": Key(Duration(), "The longest a wave may take."),
         "retention": Key(JsonMap(), "What is kept, and how long."),
-        "speculation": Key(Short((bool,), Flag(), bool, JsonMap()), "Whether likely next reads are started early."),
+        "speculation": Key(
+            Short((bool,), Flag(), bool, JsonMap()), "Whether likely next reads are started early."
+        ),
         "on_expr_error": Key(_EXPR_POLICY, "What happens when an expression fails at run time."),
         "agents": Key(MapOf(AGENT, "write {name: {prompt: …}}"), "Agents that steps call as agent:NAME."),
     },
@@ -275,19 +293,34 @@ CONFIG: Final = Section(
     },
 )
 
-_FOR: Final = {
-    "type": "object",
-    "additionalProperties": {"type": "array", "items": {"type": ["string", "number", "boolean"]}, "minItems": 1},
-    "minProperties": 1,
-}
+_EXPAND: Final = _Unrolled(
+    "a template cannot be used here", "use it in the 'steps' of the workflow itself", {"type": "string"}
+)
+_FOR: Final = _Unrolled(
+    "'for' belongs to 'expand'",
+    "to run a step for each item of a list, use 'for_each'",
+    {
+        "type": "object",
+        "minProperties": 1,
+        "additionalProperties": {
+            "type": "array",
+            "minItems": 1,
+            "items": {"type": ["string", "number", "boolean"]},
+        },
+    },
+)
 
-STEP: Final = Section(
+STEP: Final[Section] = Section(
     "step",
     spec.Step,
     {
         "id": Key(_STEP_NAME, "The name of the step; expressions say steps.NAME.", required=True),
         "uses": Key(
-            Text("what the step calls", "write server:tool, py:module:function, agent:name or workflow:name", empty=False),
+            Text(
+                "what the step calls",
+                "write server:tool, py:module:function, agent:name or workflow:name",
+                empty=False,
+            ),
             "What it calls: server:tool, py:module:function, agent:name or workflow:name.",
             required=True,
         ),
@@ -306,7 +339,9 @@ STEP: Final = Section(
         "routing": Key(ROUTING, "Where to go next."),
         "effect": Key(Choice(get_args(spec.Effect)), "What the call does to the world."),
         "on_orphan": Key(Choice(("ask", "rerun", "fail")), "What happens to a call that a crash cut short."),
-        "on_error": Key(Choice(("fail", "continue"), {"ignore": "continue"}), "Whether a failure stops what follows."),
+        "on_error": Key(
+            Choice(("fail", "continue"), {"ignore": "continue"}), "Whether a failure stops what follows."
+        ),
         "on_reject": Key(Choice(("fail", "abort")), "What a rejected approval does."),
         "on_expr_error": Key(_EXPR_POLICY, "What happens when an expression fails at run time."),
         "budget": Key(BUDGET, "The limits of this step."),
@@ -314,14 +349,16 @@ STEP: Final = Section(
         "ail": Key(Short((bool,), Flag(), bool, AIL), "Whether an agent is asked after this step."),
         "set": Key(MapOf(Assigned(), 'write {key: "${ output.x }"}'), "Context keys to write on success."),
         "estimate": Key(Duration(zero=True), "The time it is expected to take."),
-        "expand": Key(_Unrolled({"type": "string"}), "The template to put here."),
-        "for": Key(_Unrolled(_FOR), "For expand: the values of each variable."),
+        "expand": Key(_EXPAND, "The template to put here."),
+        "for": Key(_FOR, "For expand: the values of each variable."),
     },
     foreign={
         "name": "id",
         **dict.fromkeys(("depends_on", "dependsOn", "depends", "dependencies", "after", "requires"), "needs"),
         **dict.fromkeys(("if", "condition", "only_if"), "when"),
-        **dict.fromkeys(("run", "tool", "agent", "action", "call", "function", "task", "use", "type"), "uses"),
+        **dict.fromkeys(
+            ("run", "tool", "agent", "action", "call", "function", "task", "use", "type"), "uses"
+        ),
         **dict.fromkeys(("args", "params", "parameters", "arguments", "inputs", "input", "kwargs"), "with"),
         **dict.fromkeys(("matrix", "foreach", "forEach", "for-each", "loop", "each", "map"), "for_each"),
         **dict.fromkeys(("timeout-minutes", "timeout_minutes", "timeout_seconds", "timeout_s"), "timeout"),
@@ -329,7 +366,9 @@ STEP: Final = Section(
         **dict.fromkeys(("parallel", "concurrency", "max_concurrency"), "max_parallel"),
         **dict.fromkeys(("continue-on-error", "continue_on_error"), "use on_error: continue"),
         **dict.fromkeys(("next", "goto", "branches", "conditions", "switch"), "routing"),
-        **dict.fromkeys(("outputs", "output"), "a step's output is steps.NAME.output; 'outputs' is a key of the workflow"),
+        **dict.fromkeys(
+            ("outputs", "output"), "a step's output is steps.NAME.output; 'outputs' is a key of the workflow"
+        ),
         **dict.fromkeys(("env", "environment"), "give values as arguments under 'with'"),
         "template": "expand",
         "checks": "gate",
@@ -338,7 +377,26 @@ STEP: Final = Section(
     hint="write {id: name, uses: server:tool}",
 )
 
-_TOP_STEPS: Final = ListOf(STEP, hint="write a list: - {id: name, uses: server:tool}")
+_STEPS: Final = ListOf(STEP, hint="write a list: - {id: name, uses: server:tool}")
+
+_TEMPLATES: Final = _Unrolled(
+    "templates need 'steps' that use them",
+    "write steps: [{expand: NAME}]",
+    {
+        "type": "object",
+        "additionalProperties": {
+            "anyOf": [
+                _STEPS.schema(),
+                {
+                    "type": "object",
+                    "properties": {"steps": _STEPS.schema()},
+                    "required": ["steps"],
+                    "additionalProperties": False,
+                },
+            ]
+        },
+    },
+)
 
 TOP: Final = Section(
     "workflow",
@@ -349,27 +407,9 @@ TOP: Final = Section(
         "description": Key(Text(), "What it is for."),
         "inputs": Key(MapOf(INPUT, "write {name: {type: string}}"), "The values it takes."),
         "config": Key(CONFIG, "How it is run."),
-        "steps": Key(_TOP_STEPS, "What it does.", required=True),
+        "steps": Key(_STEPS, "What it does.", required=True),
         "outputs": Key(JsonMap(), "What it returns; texts may hold ${ expressions }."),
-        "templates": Key(
-            _Unrolled(
-                MapOf(_TOP_STEPS).schema()
-                | {
-                    "additionalProperties": {
-                        "anyOf": [
-                            _TOP_STEPS.schema(),
-                            {
-                                "type": "object",
-                                "properties": {"steps": _TOP_STEPS.schema()},
-                                "required": ["steps"],
-                                "additionalProperties": False,
-                            },
-                        ]
-                    }
-                }
-            ),
-            "Groups of steps to be copied by 'expand'.",
-        ),
+        "templates": Key(_TEMPLATES, "Groups of steps to be copied by 'expand'."),
         "reducers": Key(MapOf(_WORDS, "write {key: append}"), "How writes to a context key are combined."),
         "schedule": Key(Text(), "When it starts by itself."),
         "on_complete": Key(Text(), "What runs when it has succeeded."),

@@ -13,8 +13,8 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from penstock.workflow import durations
-from penstock.workflow.findings import did_you_mean
 from penstock.workflow.interpolate import expression_text
+from penstock.workflow.names import did_you_mean
 from penstock.workflow.nodes import Node, describe
 from penstock.workflow.problems import Problems
 
@@ -24,6 +24,10 @@ BAD: Final = object()
 """Stands for a value that could not be read; its problem is already on the list."""
 
 _EMPTY: Final = "give a value, or remove the key"
+
+
+_YES_NO: Final = dict.fromkeys(("yes", "on", "y"), "true") | dict.fromkeys(("no", "off", "n"), "false")
+"""Words that older YAML took for true and false."""
 
 
 class Kind(Protocol):
@@ -87,7 +91,7 @@ class Choice:
         if type(value) is bool and value in self.also:
             return self.also[value]
         meant = self.also.get(value, "") if type(value) is str else ""
-        hint = f"did you mean {meant!r}?" if meant else did_you_mean(str(value), self.options)
+        hint = f"did you mean {meant}?" if meant else did_you_mean(str(value), self.options)
         problems.add(node, f"{describe(node)} is not one of {', '.join(self.options)}", hint)
         return BAD
 
@@ -100,7 +104,8 @@ class Flag:
     def read(self, node: Node, problems: Problems) -> Any:
         if type(node.value) is bool:
             return node.value
-        return wrong(node, problems, "true or false")
+        word = _YES_NO.get(node.value) if type(node.value) is str else None
+        return wrong(node, problems, "true or false", f"write {word}" if word else "")
 
     def schema(self) -> Schema:
         return {"type": "boolean"}
@@ -152,7 +157,7 @@ class Duration:
     def read(self, node: Node, problems: Problems) -> Any:
         value = node.value
         length = durations.seconds(value) if type(value) is str else value
-        if type(length) not in (int, float):
+        if type(length) is not float and type(length) is not int:
             return wrong(node, problems, "a duration", f"write {durations.EXAMPLES}, or seconds as a number")
         if length < 0 or (length == 0 and not self.zero):
             least = "0 or more" if self.zero else "more than 0"
@@ -178,7 +183,7 @@ class Expr:
         if type(value) is bool:
             return "true" if value else "false"
         if type(value) is not str or not value.strip():
-            return wrong(node, problems, "an expression", "write it as text, e.g. \"inputs.n > 3\"")
+            return wrong(node, problems, "an expression", 'write it as text, e.g. "inputs.n > 3"')
         text = expression_text(value).strip()
         return text or wrong(node, problems, "an expression")
 
@@ -195,7 +200,9 @@ class Items:
             return Expr().read(node, problems)
         text = msgspec.json.encode(node.plain()).decode()
         if "${" in text:
-            problems.add(node, "a list written out cannot hold expressions", 'write "${ [inputs.a, inputs.b] }"')
+            problems.add(
+                node, "a list written out cannot hold expressions", 'write "${ [inputs.a, inputs.b] }"'
+            )
             return BAD
         return text
 
@@ -222,7 +229,7 @@ class Assigned:
 class Json:
     """Any value; expressions inside its texts are the business of whoever renders it."""
 
-    def read(self, node: Node, problems: Problems) -> Any:
+    def read(self, node: Node, problems: Problems) -> Any:  # noqa: ARG002 - nothing can be wrong
         return node.plain()
 
     def schema(self) -> Schema:
@@ -346,37 +353,36 @@ class Section:
         if node.kind != "map":
             return wrong(node, problems, "a map", self._hint)
         fields = self.fields(node, problems)
-        if fields is None or (self._check is not None and not self._check(node, problems)):
+        for key in self.required:
+            if key not in node.value and key not in map(self._foreign.get, node.value):
+                about = self.keys[key].about
+                hint = f"add {key!r}: {about[0].lower()}{about[1:].rstrip('.')}"
+                problems.add(node, f"the key {key!r} is missing", hint)
+            if self._readers[key][0] not in fields:
+                return BAD
+        if self._check is not None and not self._check(node, problems):
             return BAD
         return self._make(**fields)
 
-    def fields(self, node: Node, problems: Problems) -> dict[str, Any] | None:
-        """What was read, by field; None when something that must be there is missing or wrong."""
+    def fields(self, node: Node, problems: Problems) -> dict[str, Any]:
+        """What a map says, by field of the definition, whether or not it says enough."""
         fields: dict[str, Any] = {}
         readers = self._readers
-        meant: set[str] = set()
         for key, part in node.value.items():
             reader = readers.get(key)
             if reader is None:
-                meant.add(self._unknown(node, key, problems))
+                self._unknown(node, key, problems)
             elif (value := reader[1](part, problems)) is not BAD:
                 fields[reader[0]] = value
-        complete = True
-        for key in self.required:
-            if key not in node.value and key not in meant:
-                problems.add(node, f"the key {key!r} is missing", self.keys[key].about)
-            complete = complete and readers[key][0] in fields
-        return fields if complete else None
+        return fields
 
-    def _unknown(self, node: Node, key: str, problems: Problems) -> str:
-        """Complain about a key; returns the known one that it seems to stand for."""
+    def _unknown(self, node: Node, key: str, problems: Problems) -> None:
         meant = self._foreign.get(key, "")
         if meant in self.keys:
             hint = f"use {meant!r}"
         else:
             hint = meant or did_you_mean(key, self.keys) or f"the keys here are {', '.join(self.keys)}"
         problems.add(node, f"unknown key {key!r}", hint, key=key)
-        return meant
 
     def schema(self) -> Schema:
         return {"$ref": f"#/$defs/{self.name}"}

@@ -90,6 +90,8 @@ def describe(node: Node) -> str:
         return "nothing"
     if isinstance(value, bool):
         return "true" if value else "false"
+    if value == "":
+        return "empty text"
     if isinstance(value, str):
         return f"the text {value if len(value) <= 40 else value[:37] + '...'!r}"
     return f"the number {value}"

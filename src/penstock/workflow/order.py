@@ -7,7 +7,7 @@ iterative: a chain of 100,000 steps must not meet the interpreter's recursion li
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 Edges = Sequence[Sequence[int]]
@@ -20,10 +20,10 @@ ENDS_SHOWN: Final = 4
 """How many steps of a long path are shown at either end."""
 
 
-def inverse(edges: Edges) -> list[tuple[int, ...]]:
-    """Predecessors to successors, or back; ascending either way."""
+def inverse(edges: Edges, nodes: Iterable[int]) -> list[tuple[int, ...]]:
+    """Predecessors to successors, or back; ascending either way. `nodes` counts from 0."""
     after: list[list[int] | None] = [None] * len(edges)
-    for node, before in enumerate(edges):
+    for node, before in zip(nodes, edges, strict=False):
         for other in before:
             found = after[other]
             if found is None:

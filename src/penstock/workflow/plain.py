@@ -62,14 +62,16 @@ def plain(value: Any, where: str = "", convert: Convert | None = None) -> Any:
             into[key] = _scalar(item, where, trail)
             continue
         if depth > MAX_DEPTH:
-            raise _error(f"nested more than {MAX_DEPTH} levels deep", "is the value part of itself?", where, None)
+            raise _error(
+                where, None, f"nested more than {MAX_DEPTH} levels deep", "is the value part of itself?"
+            )
     return box[0]
 
 
 def _keys(item: Mapping[Any, Any], where: str, trail: _Trail | None) -> dict[str, Any]:
     for key in item:
         if not isinstance(key, str):
-            raise _error(f"the key {key!r} is not text", f"use {str(key)!r}", where, trail)
+            raise _error(where, trail, f"the key {key!r} is not text", f"use {str(key)!r}")
     return dict.fromkeys(item)
 
 
@@ -81,16 +83,16 @@ def _scalar(item: Any, where: str, trail: _Trail | None) -> Any:
     if isinstance(item, int):
         if INT_MIN <= item <= INT_MAX:
             return int(item)
-        raise _error("the whole number does not fit into 64 bits", "give it as text", where, trail)
+        raise _error(where, trail, "the whole number does not fit into 64 bits", "give it as text")
     if isinstance(item, float):
         if math.isfinite(item):
             return float(item)
-        raise _error(f"{item} is not a JSON number", "use None or text", where, trail)
+        raise _error(where, trail, f"{item} is not a JSON number", "use None or text")
     kind = type(item).__name__
-    raise _error(f"a value of type {kind} is not JSON", _HINTS.get(kind, _JSON), where, trail)
+    raise _error(where, trail, f"a value of type {kind} is not JSON", _HINTS.get(kind, _JSON))
 
 
-def _error(message: str, hint: str, where: str, trail: _Trail | None) -> DefinitionError:
+def _error(where: str, trail: _Trail | None, message: str, hint: str) -> DefinitionError:
     parts: list[str] = []
     while trail is not None:
         trail, key = trail

@@ -19,7 +19,7 @@ _Trail = tuple["_Trail | None", str | int, Node]
 class _Complaint(NamedTuple):
     node: Node
     key: str
-    """The key of `node` that is meant; empty for the node itself."""
+    """The key of `node` that is pointed at; empty for the node itself."""
     message: str
     hint: str
 
@@ -43,7 +43,7 @@ class Problems:
         place = (complaint.spot, 0 if node.line else id(node), message)
         self._found.setdefault(place, complaint)
 
-    def error(self, file: str, *roots: Node, prefix: str = "") -> DefinitionError:
+    def error(self, *roots: Node, file: str = "", prefix: str = "") -> DefinitionError:
         """All of it in the order of the text, with file, line, column and the place in words."""
         found = sorted(self._found.values(), key=lambda complaint: complaint.spot)
         shown = found[:SHOWN]
@@ -52,7 +52,7 @@ class Problems:
             Problem(
                 complaint.message,
                 complaint.hint,
-                where=_where(trails.get(id(complaint.node)), complaint.key, prefix),
+                where=_where(trails.get(id(complaint.node)), prefix),
                 file=file,
                 line=complaint.spot[0],
                 column=complaint.spot[1],
@@ -80,9 +80,9 @@ def _trails(wanted: set[int], roots: tuple[Node, ...]) -> dict[int, _Trail | Non
     return found
 
 
-def _where(trail: _Trail | None, key: str, prefix: str) -> str:
+def _where(trail: _Trail | None, prefix: str) -> str:
     """`steps.fetch.retry`: an item that has an id is called by it, any other by its number."""
-    parts = [f".{key}"] if key else []
+    parts: list[str] = []
     while trail is not None:
         trail, label, node = trail
         name = _id_of(node) if isinstance(label, int) else label

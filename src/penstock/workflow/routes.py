@@ -85,7 +85,11 @@ class Routes:
         self._findings = findings
         self._drafts: dict[int, _Draft] = {}
         self.forward: dict[int, tuple[int, ...]] = {}
-        """Router to the steps it may lead on to. Known after `join`."""
+        """Router to the steps it may lead on to. This and what follows is known after `join`."""
+        self.routed: dict[int, tuple[int, ...]] = {}
+        """A step to the routers that may lead to it."""
+        self.order: Sequence[int] = ()
+        """The steps by needs and forward routes, counted from 0; empty when there are no routes."""
         self.loops: list[Loop] = []
         self.routers: dict[int, Router] = {}
 
@@ -123,13 +127,23 @@ class Routes:
         flow.add_routes((i - first, t - first) for i, draft in self._drafts.items() for t in draft.targets())
         loops = loops_of(flow)
         if flow.tangled:
-            self._findings.add(("steps",), "the routes are too tangled to follow", "name steps in running order")
+            self._findings.add(
+                ("steps",), "the routes are too tangled to follow", "name steps in running order"
+            )
             return
         self.forward = {
             i + first: tuple(sorted(t + first for t in targets)) for i, targets in flow.forward.items()
         }
+        self.routed = {
+            t + first: tuple(sorted(i + first for i in routers)) for t, routers in flow.routed.items()
+        }
+        self.order = sorted(range(len(needs)), key=flow.position.__getitem__)
         self.loops = [
-            Loop(loop.router + first, loop.target + first, tuple(i + first for i in loop.body) if first else loop.body)
+            Loop(
+                loop.router + first,
+                loop.target + first,
+                tuple(i + first for i in loop.body) if first else loop.body,
+            )
             for loop in loops
         ]
         bodies: dict[int, dict[int, tuple[int, ...]]] = {}
@@ -167,16 +181,23 @@ class Routes:
             earlier = always if always >= 0 else seen.setdefault(condition.expr.strip(), n)
             if earlier < n:
                 why = "is always true" if always >= 0 else "asks the same"
-                self._findings.add(spot, f"can never be reached: condition {earlier + 1} {why}", "remove one of them")
+                self._findings.add(
+                    spot, f"can never be reached: condition {earlier + 1} {why}", "remove one of them"
+                )
             if found is None or target is None:
                 continue
             draft.conditions.append((found, target))
-            if always < 0 and not found.reads and found.evaluate(lambda _path: MISSING) is True:
-                always = n
+            if not found.reads and always < 0:
+                if found.evaluate(lambda _path: MISSING) is True:
+                    always = n
+                else:
+                    self._findings.add(spot, "can never be true", "remove it")
         if always >= 0 and (draft.routing.branches or draft.routing.next or draft.routing.loop_target):
             hint = "remove it, or what comes after it"
             spot = (*place, "conditions", always)
-            self._findings.add(spot, "is always true, so that branches, loop_target and next are never used", hint)
+            self._findings.add(
+                spot, "is always true, so that branches, loop_target and next are never used", hint
+            )
 
     def _target(self, name: str | None, place: Place) -> int | None:
         if name is None:
@@ -188,7 +209,9 @@ class Routes:
             hint = self._findings.near(name, chain(self._index, _RESERVED))
             self._findings.add(place, f"no step is called {name!r}", hint)
         elif target < self._first:
-            self._findings.add(place, f"{name!r} is part of the run already", "route to steps added with this one")
+            self._findings.add(
+                place, f"{name!r} is part of the run already", "route to steps added with this one"
+            )
             return None
         return target
 
@@ -206,7 +229,11 @@ class Routes:
         if not any(parts) and not (tie and tie.enabled and tie.valid_targets):
             add(place, "names no target", "add `next: STEP`, or remove `routing`")
         if routing.on and not routing.branches:
-            add((*place, "on"), "is read by branches only, and there are none", "add branches, or use conditions")
+            add(
+                (*place, "on"),
+                "is read by branches only, and there are none",
+                "add branches, or use conditions",
+            )
         part = _KINDS.get(routing.kind)
         if part and not getattr(routing, part):
             add((*place, "kind"), f"kind: {routing.kind} has no {part}")
@@ -218,9 +245,15 @@ class Routes:
         add = self._findings.add
         if draft.loop_target is not None and draft.loop_target not in bodies:
             message = f"{routing.loop_target!r} does not run before this step"
-            add((*place, "loop_target"), message, "a loop goes back to a step that this one depends on, or to itself")
+            add(
+                (*place, "loop_target"),
+                message,
+                "a loop goes back to a step that this one depends on, or to itself",
+            )
         if draft.detour is not None and draft.detour in bodies:
-            add((*place, "detour"), f"{routing.detour!r} runs before this step", "detour to a step of its own")
+            add(
+                (*place, "detour"), f"{routing.detour!r} runs before this step", "detour to a step of its own"
+            )
         if bodies and routing.max_iterations is None:
             where = "to itself" if len(bodies) == 1 and place[1] in bodies else "back"
             add(place, f"leads {where} without a limit", "add max_iterations: 3 (how often it runs in all)")
@@ -236,8 +269,29 @@ class Routes:
             self._findings.add(
                 ("steps", inner.router, "routing"),
                 f"the loops {ways[0]} and {ways[1]} overlap in {shared!r}, and neither holds the other",
-                "loops must be nested or apart: lead both back to the same step from one router, or part them",
+                "loops must lie within each other or apart",
             )
+
+    def check_join(self, i: int, join: str, needs: Sequence[int]) -> None:
+        """Refuse a step that waits for two alternatives of one router: it could never run."""
+        if not self.forward or join != "all_success":
+            return
+        chosen: dict[int, int] = {}
+        for step in (*needs, i):
+            routers = self.routed.get(step, ())
+            if len(routers) != 1 or self.routers[routers[0]].detour == step:
+                continue
+            other = chosen.setdefault(routers[0], step)
+            if other != step:
+                names = (
+                    f"{self._ids[other]!r} and {self._ids[step]!r}" if step != i else repr(self._ids[other])
+                )
+                rest = "only one of which runs" if step != i else "which does not run when this step does"
+                message = f"never runs: it needs {names}, {rest} ({self._ids[routers[0]]!r} routes to one)"
+                self._findings.add(
+                    ("steps", i, "join"), message, "add `join: none_failed` or `join: any_success`"
+                )
+                return
 
     def check_fuse(self, earlier: Mapping[int, Router], count: int) -> None:
         """Caps multiply where loops are nested; a run would stop at the fuse before reaching them."""
@@ -248,7 +302,9 @@ class Routes:
         if worst > FUSE * count:
             loop = max(self.loops, key=lambda loop: len(loop.body) * caps[loop.router])
             message = f"the loops could open steps {worst:,} times; {count:,} steps allow {FUSE * count:,}"
-            self._findings.add(("steps", loop.router, "routing", "max_iterations"), message, "lower max_iterations")
+            self._findings.add(
+                ("steps", loop.router, "routing", "max_iterations"), message, "lower max_iterations"
+            )
 
 
 def loops_in(routers: Mapping[int, Router]) -> list[Loop]:

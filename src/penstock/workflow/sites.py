@@ -76,21 +76,14 @@ class Sites:
         """Compile everything in a step but its routing. `shared` is the gate of steps without one."""
         self._step = step.id
         self.needed = []
-        place = ("steps", i)
+        place: Place = ("steps", i)
         item: Names = frozenset({"item"}) if step.for_each else frozenset()
-        if step.with_:
-            args = self.values(step.with_, ARGS | item, (*place, "with"))
-            if args is not None:
-                self.args[i] = args
-        if step.when:
-            when = self.decision(step.when, BEFORE, (*place, "when"), "bool")
-            if when is not None:
-                self.when[i] = when
+        if step.with_ and (args := self.values(step.with_, ARGS | item, (*place, "with"))):
+            self.args[i] = args
+        if step.when and (when := self.decision(step.when, BEFORE, (*place, "when"), "bool")):
+            self.when[i] = when
         if step.for_each:
-            each = self._expression(step.for_each, BEFORE, (*place, "for_each"), "list")
-            if each is not None:
-                self.for_each[i] = each
-                self._note(each.reads, (*place, "for_each"))
+            self._each(i, step.for_each)
         if step.set:
             self.sets[i] = self._sets(step.set, (*place, "set"))
         if step.gate is not None:
@@ -99,6 +92,14 @@ class Sites:
             self.gates[i] = shared
         if isinstance(step.ail, Ail):
             self.rules(step.ail, (*place, "ail"))
+
+    def _each(self, i: int, source: str) -> None:
+        """A map's list is no decision: it may be large, and only its length is kept at hand."""
+        place: Place = ("steps", i, "for_each")
+        each = self._expression(source, BEFORE, place, "list")
+        if each is not None:
+            self.for_each[i] = each
+            self._note(each.reads, place)
 
     def decision(
         self, source: str, names: Names, place: Place, expect: Expect, *, own: bool = False
@@ -117,9 +118,7 @@ class Sites:
         return found
 
     def gate(self, gate: Gate, names: Names, place: Place) -> tuple[CompiledCheck, ...]:
-        return tuple(
-            self._check(check, names, (*place, "checks", n)) for n, check in enumerate(gate.checks)
-        )
+        return tuple(self._check(check, names, (*place, "checks", n)) for n, check in enumerate(gate.checks))
 
     def rules(self, ail: Ail, place: Place) -> tuple[Expression, ...]:
         """The conditions of a policy decider's rules. They belong to no step and make no needs."""
@@ -147,9 +146,7 @@ class Sites:
         return CompiledCheck(name, condition, check.tool, args, run, check.timeout)
 
     def _sets(self, sets: Mapping[str, str], place: Place) -> tuple[tuple[str, Template], ...]:
-        found = (
-            (key, self.values(value, AFTER, (*place, key), control=True)) for key, value in sets.items()
-        )
+        found = ((key, self.values(value, AFTER, (*place, key), control=True)) for key, value in sets.items())
         return tuple((key, template) for key, template in found if template is not None)
 
     def _scope(self, names: Names) -> Scope:

@@ -76,10 +76,11 @@ class _Anchored(NamedTuple):
 class _Frame:
     """A map or list whose end has not been seen yet."""
 
-    __slots__ = ("anchor", "before", "height", "key", "node")
+    __slots__ = ("anchor", "before", "height", "key", "keys", "node")
 
     def __init__(self, node: Node, anchor: str | None, before: int) -> None:
         self.node = node
+        self.keys = {} if node.keys is None else node.keys
         self.anchor = anchor
         self.before = before
         """Nodes counted when it opened, to know its size when it closes."""
@@ -96,7 +97,9 @@ def decode(data: bytes, file: str = "") -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise DefinitionError([Problem("not UTF-8 text", "save the file as UTF-8", file=file, line=line)]) from None
+        raise DefinitionError(
+            [Problem("not UTF-8 text", "save the file as UTF-8", file=file, line=line)]
+        ) from None
 
 
 def parse(text: str, file: str = "") -> Node:
@@ -138,7 +141,9 @@ class _Composer:
             elif kind is AliasEvent:
                 self._alias(event)
             elif kind is DocumentStartEvent and self._roots:
-                raise self._stop(event, "a second document starts here", "one workflow per file: remove '---'")
+                raise self._stop(
+                    event, "a second document starts here", "one workflow per file: remove '---'"
+                )
             elif kind is StreamEndEvent:
                 return self._finish()
 
@@ -146,10 +151,20 @@ class _Composer:
         if self._problems:
             raise DefinitionError(self._problems)
         if not self._roots:
-            raise DefinitionError([Problem("the file is empty", "start with 'name:' and 'steps:'", file=self._file)])
+            raise DefinitionError(
+                [
+                    Problem(
+                        "the file is empty",
+                        "start with 'name:' and 'steps:'",
+                        file=self._file,
+                        line=1,
+                        column=1,
+                    )
+                ]
+            )
         return self._roots[0]
 
-    def _scalar(self, event: ScalarEvent) -> None:
+    def _scalar(self, event: Any) -> None:
         frame = self._frames[-1] if self._frames else None
         if event.tag is not None:
             self._refuse_tag(event)
@@ -164,12 +179,11 @@ class _Composer:
         if event.anchor is not None:
             self._anchors[event.anchor] = _Anchored(node, 1, 0)
 
-    def _key(self, frame: _Frame, event: ScalarEvent) -> None:
+    def _key(self, frame: _Frame, event: Any) -> None:
         key = sys.intern(event.value)
         if event.implicit[0]:
             self._check_plain_key(event)
-        keys = frame.node.keys
-        assert keys is not None
+        keys = frame.keys
         if key in keys:
             self._complain(event, f"duplicate key {key!r}", f"it is already on line {keys[key][0]}")
         else:
@@ -184,7 +198,7 @@ class _Composer:
         elif text in _CONSTANTS or (text[0] in _NUMERIC and not isinstance(_number(text), str)):
             self._complain(event, f"the key {text or '(empty)'} is not text", f'quote it: "{text}"')
 
-    def _open(self, event: CollectionStartEvent) -> None:
+    def _open(self, event: Any) -> None:
         self._no_key(event)
         if event.tag is not None:
             self._refuse_tag(event)
@@ -260,7 +274,8 @@ class _Composer:
 
     def _refuse_tag(self, event: CollectionStartEvent | ScalarEvent) -> None:
         hint = "remove the tag; quotes make a value text"
-        self._complain(event, f"tags such as {event.tag} are not allowed", hint)
+        tag = str(event.tag).replace("tag:yaml.org,2002:", "!!")
+        self._complain(event, f"tags such as {tag} are not allowed", hint)
 
     def _too_deep(self, event: NodeEvent) -> DefinitionError:
         message = f"nested more than {MAX_DEPTH} levels deep"

@@ -1,0 +1,123 @@
+"""Events as lines of plain text: progress where there is no terminal, and lists of events.
+
+One event, one line. Knows nothing of what came before it, except when the run started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from penstock.cli.text import one_line, span
+from penstock.run.events import (
+    BudgetWarned,
+    CommandAccepted,
+    CommandRefused,
+    DagChanged,
+    Event,
+    LayerStarted,
+    MapStarted,
+    TaskCompleted,
+    TaskFailed,
+    TaskSkipped,
+    TaskStarted,
+    WorkflowAborted,
+    WorkflowCompleted,
+    WorkflowPaused,
+    WorkflowResumed,
+    WorkflowStarted,
+    wire_name,
+)
+
+SHOWN = 120
+"""How much of a value a line repeats."""
+
+
+def progress(event: Event, started: float) -> str:
+    """A line for someone who follows the run; empty for events that only programs care about."""
+    entry = _PROGRESS.get(type(event))
+    if entry is None:
+        return ""
+    word, say = entry
+    if isinstance(event, TaskFailed) and event.retry_in is not None:
+        word = "retry"
+    return f"{event.at - started:9.3f}  {word:<9}{say(event)}".rstrip()
+
+
+def listed(event: Event, started: float) -> str:
+    """A line of a list of events: all of them, by their wire names."""
+    entry = _PROGRESS.get(type(event)) or _LISTED.get(type(event))
+    detail = entry[1](event) if entry else _fields(event)
+    return f"{event.seq:>6}  {event.at - started:9.3f}  {wire_name(event):<18} {detail}".rstrip()
+
+
+def task(event: TaskStarted | TaskCompleted | TaskFailed) -> str:
+    """Which task: `fetch`, `fetch[3]`, with the iteration and attempt where they are not the first."""
+    name = str(event.step) if event.item is None else f"{event.step}[{event.item}]"
+    iteration = f" iteration {event.iteration}" if event.iteration > 1 else ""
+    attempt = f" attempt {event.attempt}" if event.attempt > 1 else ""
+    return f"{name}{iteration}{attempt}"
+
+
+def brief(value: Any) -> str:
+    """A value as JSON, and not all of a long one."""
+    try:
+        text = msgspec.json.encode(value).decode()
+    except (TypeError, ValueError):
+        text = repr(value)
+    return one_line(text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…")
+
+
+def _failed(event: TaskFailed) -> str:
+    again = "" if event.retry_in is None else f" (again in {span(event.retry_in)})"
+    return f"{task(event)}: {one_line(event.error)}{again}"
+
+
+def _warned(event: BudgetWarned) -> str:
+    return f"{event.budget}: {event.used:g} of {event.limit:g}"
+
+
+def _command(event: CommandAccepted) -> str:
+    return brief(event.command)
+
+
+def _refused(event: CommandRefused) -> str:
+    return f"{event.name}: {one_line(event.reason)}"
+
+
+def _ended(event: WorkflowCompleted) -> str:
+    return event.status + (f": {one_line(event.reason)}" if event.reason else "")
+
+
+def _added(event: DagChanged) -> str:
+    return ", ".join(step.id for step in event.added)
+
+
+def _fields(event: Event) -> str:
+    fields = msgspec.to_builtins(event)
+    return " ".join(f"{k}={brief(v)}" for k, v in fields.items() if k not in ("type", "seq", "at"))
+
+
+_Sayer = Callable[[Any], str]
+
+_PROGRESS: dict[type, tuple[str, _Sayer]] = {
+    TaskStarted: ("start", task),
+    MapStarted: ("items", lambda event: f"{event.step}: {event.count:,}"),
+    TaskCompleted: ("done", task),
+    TaskFailed: ("failed", _failed),
+    TaskSkipped: ("skipped", lambda event: f"{event.step}: {one_line(event.reason)}"),
+    BudgetWarned: ("limit", _warned),
+    CommandAccepted: ("command", _command),
+    CommandRefused: ("refused", _refused),
+    DagChanged: ("added", _added),
+    WorkflowPaused: ("paused", lambda event: one_line(event.reason)),
+    WorkflowResumed: ("resumed", lambda event: one_line(event.reason)),
+}
+_LISTED: dict[type, tuple[str, _Sayer]] = {
+    WorkflowStarted: ("", lambda event: f"{event.workflow} {brief(event.inputs)}"),
+    LayerStarted: ("", lambda event: str(event.layer)),
+    WorkflowCompleted: ("", _ended),
+    WorkflowAborted: ("", lambda event: one_line(event.reason)),
+}

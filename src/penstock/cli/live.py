@@ -1,0 +1,245 @@
+"""The live view: a run drawn on a terminal, again and again, until it ends.
+
+A small workflow is shown whole, step by step in its layers. Of a large one the terminal
+shows what matters now: the layers in work, what runs, what failed, what ended last.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import Any, Final
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from penstock.cli.text import count, one_line, span
+from penstock.cli.view import UNKNOWN_LAYER, Row, State, View
+from penstock.ids import RunId, StepId
+from penstock.run.events import Event
+
+PERIOD: Final = 0.1
+NAME: Final = 32
+"""Cells for a step's name, at most."""
+BAR: Final = 24
+
+Peek = Callable[[StepId], tuple[int, int] | None]
+"""How far the child run of a step has come: steps ended, and all of them."""
+
+COLOURS: Final[dict[str, str]] = {
+    "waiting": "dim",
+    "running": "cyan",
+    "retrying": "yellow",
+    "succeeded": "green",
+    "failed": "red",
+    "skipped": "dim",
+    "partial": "yellow",
+    "aborted": "yellow",
+    "paused": "yellow",
+}
+_MARKS: Final[dict[str, str]] = {
+    "waiting": "·", "running": "●", "retrying": "↻", "succeeded": "✓", "failed": "✗", "skipped": "–",
+}  # fmt: skip
+_ASCII_MARKS: Final[dict[str, str]] = {
+    "waiting": ".", "running": "*", "retrying": "~", "succeeded": "+", "failed": "x", "skipped": "-",
+}  # fmt: skip
+_SPIN: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_ASCII_SPIN: Final = "|/-\\"
+
+
+class Pen:
+    """How things are drawn on this console: with Unicode where it can, without where it cannot."""
+
+    def __init__(self, console: Console) -> None:
+        unicode = console.encoding.lower().startswith("utf")
+        self.marks = _MARKS if unicode else _ASCII_MARKS
+        self.spin = _SPIN if unicode else _ASCII_SPIN
+        self.full, self.empty = ("━", "─") if unicode else ("#", "-")
+        self.dot = "·" if unicode else "-"
+
+    def mark(self, state: State, now: float) -> tuple[str, str]:
+        if state == "running":
+            return self.spin[int(now * 10) % len(self.spin)], COLOURS[state]
+        return self.marks[state], COLOURS[state]
+
+    def bar(self, part: int, whole: int, width: int, colour: str) -> Text:
+        full = width if whole <= 0 else min(width, part * width // whole)
+        return Text.assemble((self.full * full, colour), (self.empty * (width - full), "dim"))
+
+
+class Screen:
+    """One frame: a view, made into lines that fit the console."""
+
+    def __init__(self, view: View, run: RunId, console: Console, peek: Peek | None = None) -> None:
+        self._view = view
+        self._run = run
+        self._console = console
+        self._peek = peek
+        self._pen = Pen(console)
+
+    def frame(self, now: float) -> Text:
+        view = self._view
+        room = max(4, self._console.height - 5)
+        names = min(NAME, max((cell_len(str(id)) for id in islice(view.rows, 500)), default=1))
+        if len(view.rows) <= room:
+            body = self._whole(now, names)
+        else:
+            body = self._part(now, names, room)
+        lines = [self._head(now), Text(), *body, Text(), self._foot(now)]
+        if view.ended and view.reason:
+            lines.append(Text(one_line(view.reason), COLOURS[view.status]))
+        width = self._console.width
+        for line in lines[:-1] if view.ended and view.reason else lines:
+            line.truncate(width, overflow="ellipsis")
+        return Text("\n").join(lines)
+
+    def _head(self, now: float) -> Text:
+        view = self._view
+        state = f"stopping: {view.stopping}" if view.stopping and not view.ended else view.status
+        colour = "yellow" if view.stopping and not view.ended else COLOURS.get(view.status, "cyan")
+        took = span((view.at if view.ended else now) - view.started) if view.started else ""
+        return Text.assemble(
+            (view.workflow, "bold"), (f"  {self._run}  ", "dim"), (state, colour), (f"  {took}", "")
+        )
+
+    def _foot(self, now: float) -> Text:
+        view = self._view
+        bad = view.counts["failed"] > 0
+        bar = self._pen.bar(view.over, len(view.rows), BAR, "red" if bad else "green")
+        line = Text.assemble(bar, f" {view.over:,}/{len(view.rows):,} ")
+        for state, n in view.counts.items():
+            if n:
+                line.append(f" {self._pen.dot} ", "dim").append(f"{n:,} {state}", COLOURS[state])
+        if not view.ended and view.started:
+            line.append(f" {self._pen.dot} ", "dim").append(span(now - view.started))
+        return line
+
+    # --- a small run: every step, layer by layer ---
+
+    def _whole(self, now: float, names: int) -> list[Text]:
+        rows = sorted(self._view.rows.values(), key=lambda row: row.layer)
+        lines, before = [], UNKNOWN_LAYER
+        wide = len(str(rows[-1].layer)) if rows else 1
+        for row in rows:
+            label = str(row.layer) if row.layer != before else ""
+            before = row.layer
+            lines.append(Text.assemble((f"{label:>{wide}} ", "dim"), self._row(row, now, names)))
+        return lines
+
+    # --- a large run: what matters now ---
+
+    def _part(self, now: float, names: int, room: int) -> list[Text]:
+        view = self._view
+        layers = self._layers(max(1, room // 5))
+        room -= len(layers)
+        failed = list(islice(reversed(view.failed.values()), max(1, room // 4)))
+        room -= len(failed)
+        active = list(islice(view.active.values(), max(1, room * 2 // 3)))
+        room -= len(active)
+        shown = {row.id for row in failed}
+        ended = (row for row in reversed(view.recent) if row.id not in shown)
+        recent = list(islice(ended, max(0, room - 2)))
+        lines = layers
+        lines += self._rows(failed, now, names, len(view.failed), "failed")
+        lines += self._rows(active, now, names, len(view.active), "active")
+        lines += self._rows(recent, now, names, 0, "")
+        return lines
+
+    def _layers(self, room: int) -> list[Text]:
+        """The layers that are in work, the deepest of them if there are many."""
+        busy = [(n, layer) for n, layer in self._view.layers.items() if layer.active]
+        wide = len(str(len(self._view.layers)))
+        return [
+            Text.assemble(
+                (f"layer {n:>{wide}}  ", "dim"),
+                self._pen.bar(layer.over, layer.total, BAR, "cyan"),
+                f" {layer.over:,}/{layer.total:,}",
+            )
+            for n, layer in busy[-room:]
+        ]
+
+    def _rows(self, rows: Iterable[Row], now: float, names: int, total: int, what: str) -> list[Text]:
+        lines = [self._row(row, now, names) for row in rows]
+        if total > len(lines):
+            lines.append(Text(f"  … and {total - len(lines):,} more {what}", "dim"))
+        return lines
+
+    # --- one step ---
+
+    def _row(self, row: Row, now: float, names: int) -> Text:
+        mark, colour = self._pen.mark(row.state, now)
+        name = set_cell_size(str(row.id), names) if cell_len(str(row.id)) <= names else f"{str(row.id)[: names - 1]}…"
+        took = span(row.seconds(now)) if row.started else ""
+        quiet = row.state in ("waiting", "skipped")
+        return Text.assemble(
+            (f"{mark} ", colour), (name, "dim" if quiet else ""), f"  {took:>8}  ", self._detail(row, now)
+        )
+
+    def _detail(self, row: Row, now: float) -> Text:
+        match row.state:
+            case "running":
+                return self._running(row)
+            case "retrying":
+                wait = span(max(0.0, row.retry_at - now))
+                return Text(f"attempt {row.attempt} failed, again in {wait}: {one_line(row.reason)}", "yellow")
+            case "failed":
+                tries = f"{row.attempt} attempts: " if row.attempt > 1 else ""
+                return Text(f"{tries}{one_line(row.reason)}", "red")
+            case "skipped":
+                return Text(one_line(row.reason), "dim")
+            case "succeeded":
+                return Text(_outcome(row), "dim")
+            case _:
+                return Text()
+
+    def _running(self, row: Row) -> Text:
+        line = Text()
+        if row.items >= 0:
+            line = self._pen.bar(row.done, row.items, BAR // 2, "cyan")
+            line.append(f" {row.done:,}/{row.items:,}")
+            if row.lost:
+                line.append(f" {self._pen.dot} {row.lost:,} failed", "red")
+        elif self._peek is not None and (child := self._peek(row.id)) is not None:
+            line = self._pen.bar(*child, BAR // 2, "cyan")
+            line.append(f" {child[0]:,}/{count(child[1], 'step')}")
+        if row.attempt > 1:
+            line.append(f" attempt {row.attempt}" if line else f"attempt {row.attempt}", "yellow")
+        return line
+
+
+def _outcome(row: Row) -> str:
+    parts = []
+    if row.items >= 0:
+        parts.append(count(row.items, "item") + (f", {row.lost:,} failed" if row.lost else ""))
+    if row.attempt > 1:
+        parts.append(f"{row.attempt} attempts")
+    return ", ".join(parts)
+
+
+class LiveView:
+    """Draws the screen in place while events come in, and leaves the last frame standing."""
+
+    period = PERIOD
+
+    def __init__(self, view: View, screen: Screen, console: Console) -> None:
+        self._view = view
+        self._screen = screen
+        self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
+
+    def take(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self._view.take(event)
+
+    def tick(self) -> None:
+        if not self._live.is_started:
+            self._live.start()
+        self._live.update(self._screen.frame(time.time()), refresh=True)
+
+    def end(self, _summary: dict[str, Any] | None) -> None:
+        try:
+            self.tick()
+        finally:
+            self._live.stop()

@@ -1,0 +1,188 @@
+"""Where a run's events go while it runs: a pipe, a file, a terminal.
+
+Each outlet has a thread of its own, so that a full pipe, a slow disk or a held terminal
+never holds up the run. What an outlet could not write is remembered and said at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from penstock.cli import lines
+from penstock.cli.text import count, legible, one_line, span
+from penstock.cli.view import View
+from penstock.ids import RunId
+from penstock.run.events import Event, to_wire
+
+BATCH = 2_000
+"""Events handed over at once, at most."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Consumer(Protocol):
+    """What an outlet does with events. Called from one thread only."""
+
+    period: float | None
+    """Seconds between calls of `tick`; None when it need not be called."""
+
+    def take(self, events: Sequence[Event]) -> None: ...
+
+    def tick(self) -> None: ...
+
+    def end(self, summary: dict[str, Any] | None) -> None:
+        """The run is over. No summary: it broke off."""
+        ...
+
+
+class Outlet:
+    """A consumer in a thread of its own."""
+
+    def __init__(self, consumer: Consumer, *, name: str, vital: bool = False) -> None:
+        self.name = name
+        self.vital = vital
+        """Whether what it writes was asked for as a result, so that losing it is a failure."""
+        self.error: Exception | None = None
+        self._consumer = consumer
+        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self._summary: dict[str, Any] | None = None
+        self._thread = threading.Thread(target=self._work, name=f"penstock-{name}", daemon=True)
+        self._thread.start()
+
+    def put(self, event: Event) -> None:
+        self._events.put(event)
+
+    def close(self, summary: dict[str, Any] | None) -> None:
+        """Say that the run is over, and wait until everything is written."""
+        self._summary = summary
+        self._events.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        try:
+            self._consume()
+            self._consumer.end(self._summary)
+        except BrokenPipeError:
+            pass  # the reader has left; watching or not watching changes nothing about the run
+        except Exception as error:  # noqa: BLE001 - kept and said at the end: an observer never touches the run
+            self.error = error
+
+    def _consume(self) -> None:
+        consumer, due = self._consumer, 0.0
+        while True:
+            batch, last = self._next(consumer.period)
+            if batch:
+                consumer.take(batch)
+            if last:
+                return
+            if consumer.period is not None and (now := time.monotonic()) >= due:
+                consumer.tick()
+                due = now + consumer.period
+
+    def _next(self, wait: float | None) -> tuple[list[Event], bool]:
+        """What has come in, and whether that was all."""
+        batch: list[Event] = []
+        with contextlib.suppress(queue.Empty):
+            event = self._events.get(timeout=wait)
+            while event is not None:
+                batch.append(event)
+                if len(batch) >= BATCH:
+                    return batch, False
+                event = self._events.get_nowait()
+            return batch, True
+        return batch, False
+
+
+class JsonLines:
+    """Events as JSON Lines, whole lines only, then the summary as the last line."""
+
+    period = None
+
+    def __init__(self, file: int, run: RunId) -> None:
+        self._file = file
+        self._run = run
+
+    def take(self, events: Sequence[Event]) -> None:
+        write(self._file, b"".join(json_line(to_wire(self._run, event)) for event in events))
+
+    def tick(self) -> None:
+        return
+
+    def end(self, summary: dict[str, Any] | None) -> None:
+        if summary is not None:
+            write(self._file, json_line(summary))
+
+
+class PlainLines:
+    """One line for each task event, on stderr."""
+
+    period = None
+
+    def __init__(self, view: View, run: RunId) -> None:
+        self._view = view
+        self._run = run
+
+    def take(self, events: Sequence[Event]) -> None:
+        view, text = self._view, []
+        for event in events:
+            view.take(event)
+            if event.seq == 1:
+                text.append(f"{view.workflow}: run {self._run}, {count(len(view.rows), 'step')}")
+            elif line := lines.progress(event, view.started):
+                text.append(line)
+        self._print(text)
+
+    def tick(self) -> None:
+        return
+
+    def end(self, summary: dict[str, Any] | None) -> None:
+        if summary is not None:
+            self._print([closing(self._view)])
+
+    def _print(self, text: list[str]) -> None:
+        if text and sys.stderr is not None:
+            sys.stderr.write(legible("\n".join(text)) + "\n")
+            sys.stderr.flush()
+
+
+def closing(view: View) -> str:
+    """The line that says how it all went."""
+    counts = ", ".join(f"{n:,} {state}" for state, n in view.counts.items() if n)
+    text = f"{view.workflow} {view.status} in {span(view.at - view.started)}: {counts}"
+    return f"{text}\n{one_line(view.reason)}" if view.reason else text
+
+
+def json_line(data: Any) -> bytes:
+    """One line of JSON."""
+    try:
+        return _encode(data) + b"\n"
+    except ValueError:  # text that is not valid Unicode, such as a file name that came in as bytes
+        import json
+
+        return json.dumps(data, separators=(",", ":")).encode() + b"\n"
+
+
+def write(file: int, data: bytes) -> None:
+    """Write all of it."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(file, rest) :]
+
+
+def claim_stdout() -> int:
+    """Stdout, for data alone. From now on what steps print, or their child processes, goes to stderr."""
+    if sys.stdout is None:
+        return os.open(os.devnull, os.O_WRONLY)
+    sys.stdout.flush()
+    data = os.dup(1)
+    os.dup2(2 if sys.stderr is not None else os.open(os.devnull, os.O_WRONLY), 1)
+    return data

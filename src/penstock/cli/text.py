@@ -1,0 +1,42 @@
+"""Words and numbers as people read them in a terminal. Knows nothing of runs."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def legible(text: str) -> str:
+    """The text without anything that could steer a terminal: errors may quote strangers."""
+    return _CONTROL.sub("�", text) if _CONTROL.search(text) else text
+
+
+def one_line(text: str) -> str:
+    """The text on one line, safe to print."""
+    return legible(" ".join(text.split()))
+
+
+def span(seconds: float) -> str:
+    """A length of time: `12 ms`, `3.4 s`, `2m 05s`, `1h 02m`."""
+    if seconds < 0.9995:
+        return f"{max(seconds, 0.0) * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60}m {whole % 60:02}s"
+    return f"{whole // 3600}h {whole % 3600 // 60:02}m"
+
+
+def count(number: int, noun: str) -> str:
+    """`1 step`, `2,000 steps`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def pretty(value: Any) -> str:
+    """JSON for people."""
+    import json
+
+    return json.dumps(value, indent=2, ensure_ascii=False)

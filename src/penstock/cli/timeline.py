@@ -1,0 +1,86 @@
+"""A run that is over, as a table: what each step came to, and when it ran."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final
+
+from rich.console import Console
+from rich.text import Text
+
+from penstock.cli.live import COLOURS, NAME, Pen
+from penstock.cli.record import Record
+from penstock.cli.text import count, one_line, span
+from penstock.cli.view import Row
+
+BARS: Final = 28
+"""Cells for the whole length of a run."""
+
+
+class Timeline:
+    def __init__(self, saved: Record, console: Console) -> None:
+        self._saved = saved
+        self._view = saved.view
+        self._pen = Pen(console)
+        self._length = max(self._view.at - self._view.started, 1e-9)
+        self._names = min(NAME, max((len(row.id) for row in self._view.rows.values()), default=4))
+
+    def lines(self, limit: int = 0) -> Iterator[Text]:
+        """Heading, steps, and how many were left out; 0 leaves out none."""
+        yield from self._head()
+        rows = sorted(self._view.rows.values(), key=lambda row: row.started or row.ended or self._view.at)
+        shown = rows
+        if limit and len(rows) > limit:
+            shown = [row for row in rows if row.state == "failed"][:limit]
+            shown += [row for row in rows if row.state != "failed"][: limit - len(shown)]
+        for row in shown:
+            yield self._row(row)
+        if len(rows) > len(shown):
+            yield Text(f"… and {len(rows) - len(shown):,} more steps (--all shows them)", "dim")
+
+    def _head(self) -> Iterator[Text]:
+        view = self._view
+        started = datetime.fromtimestamp(view.started, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        yield Text.assemble(
+            (view.workflow, "bold"), "  ", (view.status, COLOURS.get(view.status, "")), f"  {span(self._length)}"
+        )
+        yield Text(f"run {self._saved.run_id}, started {started}, {count(self._saved.events, 'event')}", "dim")
+        counts = ", ".join(f"{n:,} {state}" for state, n in view.counts.items() if n)
+        yield Text(f"{count(len(view.rows), 'step')}: {counts}", "dim")
+        if view.reason:
+            yield Text(one_line(view.reason), COLOURS.get(view.status, ""))
+        yield Text()
+
+    def _row(self, row: Row) -> Text:
+        colour = COLOURS[row.state]
+        took = span(row.seconds(self._view.at)) if row.started else ""
+        name = row.id if len(row.id) <= self._names else f"{row.id[: self._names - 1]}…"
+        return Text.assemble(
+            (f"{self._pen.marks[row.state]} ", colour),
+            (f"{name:<{self._names}}", "dim" if row.state == "skipped" else ""),
+            f"  {took:>8}  ",
+            self._bar(row, colour),
+            "  ",
+            (self._note(row), colour if row.state == "failed" else "dim"),
+        )
+
+    def _bar(self, row: Row, colour: str) -> Text:
+        if not row.started:
+            return Text(" " * BARS)
+        scale = BARS / self._length
+        first = min(BARS - 1, int((row.started - self._view.started) * scale))
+        length = max(1, min(BARS - first, round(row.seconds(self._view.at) * scale)))
+        return Text.assemble(" " * first, (self._pen.full * length, colour), " " * (BARS - first - length))
+
+    def _note(self, row: Row) -> str:
+        parts = []
+        if row.items >= 0:
+            parts.append(count(row.items, "item") + (f", {row.lost:,} failed" if row.lost else ""))
+        if row.attempt > 1:
+            parts.append(f"{row.attempt} attempts")
+        if row.iteration > 1:
+            parts.append(f"{row.iteration} iterations")
+        if row.reason and row.state != "succeeded":
+            parts.append(one_line(row.reason))
+        return ", ".join(parts)
