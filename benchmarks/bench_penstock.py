@@ -4,8 +4,9 @@
 
 `DIR` holds `common.py`, which owns the workloads, the timing and the command line; every
 peer has a script of this shape. Events, state, timeouts and the journal are on, as they
-always are, and so is the default of 32 tasks at a time; `+subscriber` adds someone who reads every event while the run goes on. `--suspend` makes
-every task (the bare loop's as well) give way once instead of returning at once.
+always are, and so is the default of 32 tasks at a time; `+subscriber` adds someone who reads
+every event while the run goes on. `--suspend` makes every task (the bare loop's as well) give
+way once instead of returning at once.
 """
 
 from __future__ import annotations
@@ -53,9 +54,7 @@ def flow_of(dag: Any, body: Callable[[int], Callable[[], Awaitable[Any]]], paral
     return flow
 
 
-def build(
-    dag: Any, *, parallel: int = 32, subscribers: int = 0, commands: bool = False
-) -> Execute:
+def build(dag: Any, *, parallel: int = 32, subscribers: int = 0, commands: bool = False) -> Execute:
     flow = flow_of(dag, dag.body, parallel)
     flow.build()
     app = ps.open()

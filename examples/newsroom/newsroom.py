@@ -44,7 +44,7 @@ def collect(folder: str) -> list[str]:
 @ps.tool(effect="read")
 async def wire(task: ps.Task) -> dict[str, Any]:
     """What readers care about today, from the wire service. Its line is busy the first time."""
-    await desk(0.2)
+    await desk(0.4)
     if task.attempt == 1:
         msg = "the wire service is busy"
         raise ConnectionError(msg)
@@ -55,7 +55,7 @@ async def wire(task: ps.Task) -> dict[str, Any]:
 @ps.tool(effect="read")
 async def clean(path: str) -> dict[str, Any]:
     """An article without tags, entities and stray spaces."""
-    await desk(0.15)
+    await desk(0.3)
     title, when, section, body = _parts(Path(path).read_text(encoding="utf-8"))
     text = html.unescape(re.sub(r"<[^>]+>", " ", body)).replace("\N{NO-BREAK SPACE}", " ")
     return {
@@ -70,7 +70,7 @@ async def clean(path: str) -> dict[str, Any]:
 @ps.tool(effect="read")
 async def extract(article: dict[str, Any]) -> dict[str, str]:
     """The sentence that says most: the one whose words the article keeps coming back to."""
-    await desk(0.25)
+    await desk(0.4)
     sentences = _sentences(article["text"])
     weight = Counter(_words(article["title"] + " " + article["text"]))
 
@@ -95,7 +95,7 @@ def vocabulary(articles: list[dict[str, Any]]) -> list[str]:
 @ps.tool(effect="read")
 async def score(article: dict[str, Any], interest: dict[str, float], common: list[str]) -> dict[str, Any]:
     """How much the story deserves the front page: what readers want, how fresh, how many figures."""
-    await desk(0.12)
+    await desk(0.25)
     words = Counter(_words(article["title"] + " " + article["text"]))
     wanted = sum(value * min(words[word], 3) for word, value in interest.items())
     fresh = max(0.0, 5.0 - (TODAY - date.fromisoformat(article["date"])).days)
@@ -118,21 +118,21 @@ def rank(scores: list[dict[str, Any]], stories: int) -> dict[str, Any]:
 
 @ps.tool(effect="read")
 async def figures(text: str) -> list[str]:
-    await desk(0.3)
+    await desk(0.5)
     return figures_in(text)
 
 
 @ps.tool(effect="read")
 async def people(text: str) -> list[str]:
     """Two capitalised words in a row, past the start of a sentence: mostly people and places."""
-    await desk(0.4)
+    await desk(0.7)
     found = re.findall(r"(?<![.!?]\s)(?<!^)\b([A-Z][a-z]+ [A-Z][a-z]+)\b", text)
     return list(dict.fromkeys(found))
 
 
 @ps.tool(effect="read")
 async def sheet(title: str, figures: list[str], people: list[str]) -> str:
-    await desk(0.2)
+    await desk(0.3)
     return f"{title}: figures {', '.join(figures) or 'none'}; names {', '.join(people) or 'none'}"
 
 
@@ -163,7 +163,8 @@ def publish(brief: str, path: str) -> dict[str, Any]:
 
 def figures_in(text: str) -> list[str]:
     """Numbers with the word that follows them: `48 steel`, `3.2 million`, `7 percent`."""
-    return re.findall(r"\b\d[\d,.]*\d?(?:\s[a-z]+)?", text)
+    found = re.findall(r"\b(\d+(?:[.,]\d+)*)(?:\s([a-z]+))?", text)
+    return [f"{number} {word}" if word and word not in STOP else number for number, word in found]
 
 
 def _parts(text: str) -> tuple[str, str, str, str]:

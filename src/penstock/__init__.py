@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         InputError,
         PenstockError,
         RunFailed,
-        Unsupported,
     )
     from penstock.run.commands import (
         Abort,

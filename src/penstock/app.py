@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import replace
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from penstock import settings
 from penstock.engines.base import LiveRun, Result, StepResult, step_results
@@ -30,7 +30,7 @@ from penstock.workflow.graph import compile_graph
 from penstock.workflow.inputs import check_inputs
 
 
-def open(  # noqa: A001 - `ps.open()` is the public name
+def open(
     store: str | None = None,
     *,
     engine: str | None = None,
@@ -113,10 +113,12 @@ class Penstock:
         self.tools = Functions(tools)
         self.engine = NativeEngine(self.store)
         if configuration.engine not in ("native", "auto"):
-            raise Unsupported([Problem(f"engine {configuration.engine!r} is not carried out by this version")])
+            raise Unsupported(
+                [Problem(f"engine {configuration.engine!r} is not carried out by this version")]
+            )
         self._preparer = Preparer(self.tools)
 
-    async def __aenter__(self) -> Penstock:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(

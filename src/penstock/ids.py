@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NewType
 
 RunId = NewType("RunId", str)
-"""Sortable by time of start. A child's id is its parent's, the step, iteration, item and attempt: `child_id`."""
+"""Sortable by time of start. A child's is its parent's and the task that started it: `child_id`."""
 
 StepId = NewType("StepId", str)
 """The name of a step within its workflow: a plain identifier, so that expressions can say `steps.NAME`."""

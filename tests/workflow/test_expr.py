@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -569,7 +570,7 @@ def test_what_is_only_known_at_run_time_passes_the_load() -> None:
 
 # -- properties ------------------------------------------------------------------------------------
 
-texts = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=8)
+texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
 names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,6}", fullmatch=True).filter(
     lambda name: name not in ("true", "false", "null", "in") and not name.startswith("_")
 )
@@ -627,9 +628,5 @@ def test_a_plain_path_and_cel_agree(parts: list[str], value: Any, present: bool)
 @example("'''")
 @example("coalesce(output.a,, 1)")
 def test_any_text_compiles_or_is_refused(source: str) -> None:
-    try:
-        result = expr.compile(source, EVERYTHING).evaluate(lambda _path: MISSING)
-    except ExpressionError as error:
-        assert error.message
-    else:
-        assert result is not MISSING
+    with suppress(ExpressionError):
+        assert expr.compile(source, EVERYTHING).evaluate(lambda _path: MISSING) is not MISSING

@@ -99,7 +99,7 @@ def test_all_paths_are_read_once_and_in_order() -> None:
         "${{'a': {'b': 1}}['a']['b']}",
         "${ '}' == '\\x7d' ? 1 : 0 }",
         "${ '\\'}' == r'\\d}' ? 0 : 1 }",
-        """${ '\''}'\'' == "}" ? 0 : 1 }""",
+        """${ '''}''' == "}" ? 1 : 0 }""",
     ],
 )
 def test_braces_and_quotes_inside_an_expression_do_not_end_it(source: str) -> None:

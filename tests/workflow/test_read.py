@@ -147,6 +147,21 @@ def test_each_way_of_writing_a_config_key_is_read(text: str, field: str, value: 
     assert getattr(config_of(text), field) == value
 
 
+def test_a_default_written_out_does_not_change_the_hash() -> None:
+    text = """
+        name: x
+        version: ""
+        config: {engine: auto, checkpoints: per_layer, approval: critical_only, max_parallel: 32}
+        steps:
+          - {id: a, uses: s:t, join: all_success, on_error: fail, critical: false, with: {}, needs: []}
+          - {id: b, uses: s:t, retry: {max_attempts: 2, backoff: 1s, jitter: true}}
+        outputs: {}
+    """
+    short = "{name: x, steps: [{id: a, uses: s:t}, {id: b, uses: s:t, retry: 2}]}"
+
+    assert loads(text).workflow.hash == loads(short).workflow.hash
+
+
 def test_a_version_may_be_a_whole_number() -> None:
     assert loads(TOP + "version: 3").workflow.version == "3"
 

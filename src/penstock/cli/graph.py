@@ -30,16 +30,14 @@ def graph(
         Path | None, typer.Option("--output", "-o", help="Write to a file instead of stdout.", metavar="OUT")
     ] = None,
 ) -> None:
-    """Draw a workflow as a tree for the terminal, as Mermaid or as SVG."""
+    """Draw a workflow: a tree, Mermaid or SVG."""
     from penstock.workflow import draw
     from penstock.workflow.read import load
 
     compiled = load(file).graph
     match format or (_BY_SUFFIX.get(output.suffix) if output else None):
         case Format.SVG:
-            from penstock.workflow.svg import svg
-
-            picture = svg(compiled)
+            picture = draw.svg(compiled)
         case Format.MERMAID:
             picture = draw.mermaid(compiled)
         case _:

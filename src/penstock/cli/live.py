@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from penstock.cli.text import count, one_line, span
+from penstock.cli.text import count, one_line, span, ticking
 from penstock.cli.view import UNKNOWN_LAYER, Row, State, View
 from penstock.ids import RunId, StepId
 from penstock.run.events import Event
@@ -83,12 +83,12 @@ class Screen:
     def frame(self, now: float) -> Text:
         view = self._view
         room = max(4, self._console.height - 5)
-        names = min(NAME, max((cell_len(str(id)) for id in islice(view.rows, 500)), default=1))
+        names = min(NAME, view.widest)
         if len(view.rows) <= room:
             body = self._whole(now, names)
         else:
             body = self._part(now, names, room)
-        lines = [self._head(now), Text(), *body, Text(), self._foot(now)]
+        lines = [self._head(now), Text(), *body, Text(), self._foot()]
         if view.ended and view.reason:
             lines.append(Text(one_line(view.reason), COLOURS[view.status]))
         width = self._console.width
@@ -100,12 +100,14 @@ class Screen:
         view = self._view
         state = f"stopping: {view.stopping}" if view.stopping and not view.ended else view.status
         colour = "yellow" if view.stopping and not view.ended else COLOURS.get(view.status, "cyan")
-        took = span((view.at if view.ended else now) - view.started) if view.started else ""
+        took = ""
+        if view.started:
+            took = span(view.at - view.started) if view.ended else ticking(now - view.started)
         return Text.assemble(
             (view.workflow, "bold"), (f"  {self._run}  ", "dim"), (state, colour), (f"  {took}", "")
         )
 
-    def _foot(self, now: float) -> Text:
+    def _foot(self) -> Text:
         view = self._view
         bad = view.counts["failed"] > 0
         bar = self._pen.bar(view.over, len(view.rows), BAR, "red" if bad else "green")
@@ -113,8 +115,6 @@ class Screen:
         for state, n in view.counts.items():
             if n:
                 line.append(f" {self._pen.dot} ", "dim").append(f"{n:,} {state}", COLOURS[state])
-        if not view.ended and view.started:
-            line.append(f" {self._pen.dot} ", "dim").append(span(now - view.started))
         return line
 
     # --- a small run: every step, layer by layer ---
@@ -133,32 +133,32 @@ class Screen:
 
     def _part(self, now: float, names: int, room: int) -> list[Text]:
         view = self._view
-        layers = self._layers(max(1, room // 5))
+        layers = self._layers(room // 2 if view.ended else room // 5)
         room -= len(layers)
-        failed = list(islice(reversed(view.failed.values()), max(1, room // 4)))
+        failed = list(islice(reversed(view.failed.values()), room - 1 if view.ended else room // 4))
         room -= len(failed)
-        active = list(islice(view.active.values(), max(1, room * 2 // 3)))
-        room -= len(active)
-        shown = {row.id for row in failed}
-        ended = (row for row in reversed(view.recent) if row.id not in shown)
-        recent = list(islice(ended, max(0, room - 2)))
+        active = list(islice(view.active.values(), room * 2 // 3))
+        recent = [] if view.ended else list(islice(reversed(view.recent), max(0, room - len(active) - 2)))
         lines = layers
         lines += self._rows(failed, now, names, len(view.failed), "failed")
-        lines += self._rows(active, now, names, len(view.active), "active")
+        lines += self._rows(active, now, names, len(view.active), "running")
         lines += self._rows(recent, now, names, 0, "")
         return lines
 
     def _layers(self, room: int) -> list[Text]:
-        """The layers that are in work, the deepest of them if there are many."""
-        busy = [(n, layer) for n, layer in self._view.layers.items() if layer.active]
-        wide = len(str(len(self._view.layers)))
+        """The layers in work, the deepest of them if there are many; at the end all, if they fit."""
+        view = self._view
+        chosen = [(n, layer) for n, layer in view.layers.items() if layer.active]
+        if view.ended:
+            chosen = list(view.layers.items()) if len(view.layers) <= room else []
+        last = f"{len(view.layers) - 1:,}"
         return [
             Text.assemble(
-                (f"layer {n:>{wide}}  ", "dim"),
+                (f"layer {n:>{len(last)},} of {last}  ", "dim"),
                 self._pen.bar(layer.over, layer.total, BAR, "cyan"),
                 f" {layer.over:,}/{layer.total:,}",
             )
-            for n, layer in busy[-room:]
+            for n, layer in chosen[-max(1, room) :]
         ]
 
     def _rows(self, rows: Iterable[Row], now: float, names: int, total: int, what: str) -> list[Text]:
@@ -171,11 +171,13 @@ class Screen:
 
     def _row(self, row: Row, now: float, names: int) -> Text:
         mark, colour = self._pen.mark(row.state, now)
-        name = set_cell_size(str(row.id), names) if cell_len(str(row.id)) <= names else f"{str(row.id)[: names - 1]}…"
-        took = span(row.seconds(now)) if row.started else ""
+        name = row.id if cell_len(row.id) <= names else f"{set_cell_size(row.id, names - 1)}…"
+        took = ""
+        if row.started:
+            took = span(row.seconds(now)) if row.ended else ticking(row.seconds(now))
         quiet = row.state in ("waiting", "skipped")
         return Text.assemble(
-            (f"{mark} ", colour), (name, "dim" if quiet else ""), f"  {took:>8}  ", self._detail(row, now)
+            (f"{mark} ", colour), (set_cell_size(name, names), "dim" if quiet else ""), f"  {took:>8}  ", self._detail(row, now)
         )
 
     def _detail(self, row: Row, now: float) -> Text:
@@ -183,7 +185,7 @@ class Screen:
             case "running":
                 return self._running(row)
             case "retrying":
-                wait = span(max(0.0, row.retry_at - now))
+                wait = ticking(row.retry_at - now)
                 return Text(f"attempt {row.attempt} failed, again in {wait}: {one_line(row.reason)}", "yellow")
             case "failed":
                 tries = f"{row.attempt} attempts: " if row.attempt > 1 else ""

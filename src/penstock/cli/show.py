@@ -48,7 +48,10 @@ def _print(saved: Record, *, limit: int) -> None:
     console = Console(highlight=False)
     whole = not console.is_terminal  # nobody's screen: nothing is cut off
     for line in Timeline(saved, console).lines(limit):
-        console.print(line, soft_wrap=whole, no_wrap=True, overflow="ellipsis")
+        if whole:
+            console.print(line, soft_wrap=True)
+        else:
+            console.print(line, no_wrap=True, overflow="ellipsis")
     if saved.view.outputs:
         console.print("\n[bold]outputs[/bold]")
         console.print(legible(pretty(saved.view.outputs)), markup=False, soft_wrap=True)

@@ -30,6 +30,11 @@ def span(seconds: float) -> str:
     return f"{whole // 3600}h {whole % 3600 // 60:02}m"
 
 
+def ticking(seconds: float) -> str:
+    """A length of time that is still growing: steady to look at."""
+    return f"{max(seconds, 0.0):.1f} s" if seconds < 0.9995 else span(seconds)
+
+
 def count(number: int, noun: str) -> str:
     """`1 step`, `2,000 steps`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

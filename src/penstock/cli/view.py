@@ -99,7 +99,9 @@ class View:
         """Running or about to be tried again, in the order they started."""
         self.failed: dict[StepId, Row] = {}
         self.recent: deque[Row] = deque(maxlen=RECENT)
-        """The last to end."""
+        """The last to be done. Those that never ran are no news."""
+        self.widest = 1
+        """Characters of the longest name."""
         for id, layer in steps:
             self.add(id, layer)
 
@@ -153,7 +155,8 @@ class View:
         layer.over += (state in OVER) - (was in OVER)
         if state in OVER:
             self.active.pop(row.id, None)
-            self.recent.append(row)
+            if state == "succeeded":
+                self.recent.append(row)
         else:
             self.active[row.id] = row
         if state == "failed":
@@ -164,6 +167,7 @@ class View:
     def add(self, id: StepId, layer: int) -> Row:
         row = self.rows[id] = Row(id, layer)
         self.counts["waiting"] += 1
+        self.widest = max(self.widest, len(id))
         self.layers.setdefault(layer, Layer()).total += 1
         return row
 

@@ -7,12 +7,12 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from penstock.engines.stream import Gap, Observer
 from penstock.errors import RunFailed
 from penstock.ids import RunId, StepId
 from penstock.run.commands import Command
 from penstock.run.events import Event
 from penstock.run.state import PHASES, Run
-from penstock.engines.stream import Gap, Observer
 from penstock.steps.base import Prepared
 
 

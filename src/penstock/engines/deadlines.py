@@ -10,17 +10,20 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
 
 
-class Deadlines:
-    def __init__(self, loop: asyncio.AbstractEventLoop, expired: Callable[[Hashable], None]) -> None:
+class Deadlines(Generic[Key]):
+    def __init__(self, loop: asyncio.AbstractEventLoop, expired: Callable[[Key], None]) -> None:
         self._loop = loop
         self._expired = expired
-        self._lanes: dict[float, dict[Hashable, float]] = {}
+        self._lanes: dict[float, dict[Key, float]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._next = math.inf
 
-    def begin(self, key: Hashable, seconds: float) -> dict[Hashable, float]:
+    def begin(self, key: Key, seconds: float) -> dict[Key, float]:
         """`expired(key)` is called in `seconds`, unless the key is taken out of the returned lane first."""
         lane = self._lanes.get(seconds)
         if lane is None:
@@ -30,7 +33,7 @@ class Deadlines:
             self._set(due)
         return lane
 
-    def running(self) -> list[Hashable]:
+    def running(self) -> list[Key]:
         """Everything that has begun and not ended, the first to begin first within each allowance."""
         return [key for lane in self._lanes.values() for key in lane]
 
@@ -52,7 +55,7 @@ class Deadlines:
         self._timer, self._next = None, math.inf
         # The loop may call a hair early (clock resolution); that still counts as due.
         now = self._loop.time() + 1e-3
-        late: list[Hashable] = []
+        late: list[Key] = []
         nearest: float | None = None
         for seconds in list(self._lanes):
             lane = self._lanes[seconds]

@@ -25,7 +25,7 @@ from penstock.engines.stream import Gap, Observer, Stream
 from penstock.engines.threads import Threads
 from penstock.errors import CommandRejected, DefinitionError, Problem, UnknownTool
 from penstock.ids import CommandId, RunId, child_id
-from penstock.run.commands import Abort, Command, InjectTasks, OVERTAKING
+from penstock.run.commands import OVERTAKING, Abort, Command, InjectTasks
 from penstock.run.decide import decide
 from penstock.run.effects import (
     CancelTasks,
@@ -115,7 +115,7 @@ class _Live:
     def __init__(self, effect: StartTask, work: Work) -> None:
         self.effect = effect
         self.work = work
-        self.lane: dict[Any, float]
+        self.lane: dict[_Live, float]
         """Of the engine's deadlines: being in it is being in flight."""
         self.task: asyncio.Task[None] | None = None
         self.cancelled = ""
@@ -144,7 +144,7 @@ class Drive:
         self._timers: set[asyncio.TimerHandle] = set()
         self._graces: set[asyncio.TimerHandle] = set()
         self._answers: dict[CommandId, asyncio.Future[Event]] = {}
-        self._deadlines = Deadlines(self.loop, self._expired)  # type: ignore[arg-type]  # keys are always _Live
+        self._deadlines: Deadlines[_Live] = Deadlines(self.loop, self._expired)
         self._context = contextvars.copy_context()
         self._commands = 0
 
@@ -298,8 +298,9 @@ class Drive:
         if live.cancelled and kind == "error":  # what it raised on its way out is not why it ended
             kind, error = live.cancelled, f"{self._why(live)}; then {error}"
         return TaskRaised(
-            effect.step, error, kind, name, effect.iteration, effect.item, effect.attempt, live.work.effect, trace
-        )
+            effect.step, error, kind, name, effect.iteration, effect.item, effect.attempt, live.work.effect,
+            trace,
+        )  # fmt: skip
 
     def _why(self, live: _Live) -> str:
         if live.cancelled == "timeout":
@@ -333,7 +334,8 @@ class Drive:
     def _expand(self, effect: ExpandMap) -> None:
         count = self.outputs.expand(effect.step)
         if isinstance(count, Failure):
-            fact: Fact = TaskRaised(effect.step, f"for_each: {count.message}", "expression", iteration=effect.iteration)
+            error = f"for_each: {count.message}"
+            fact: Fact = TaskRaised(effect.step, error, "expression", iteration=effect.iteration)
         else:
             fact = ItemsCounted(effect.step, count, effect.iteration)
         self.tell(fact)
@@ -451,7 +453,7 @@ class Drive:
 
     async def child(self, task: Task, flow: Prepared, inputs: dict[str, Any]) -> Ended:
         if self.id.count("/") >= DEEPEST:
-            raise TaskFailure("child", f"runs are nested {DEEPEST} deep; does the workflow call itself without end?")
+            raise TaskFailure("child", f"runs are nested {DEEPEST} deep; does a workflow call itself?")
         id = child_id(self.id, task.step, iteration=task.iteration, item=task.item, attempt=task.attempt)
         child = await self.engine.start(flow, inputs, run=id, parent=self.id)
         try:

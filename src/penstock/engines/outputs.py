@@ -72,4 +72,3 @@ class Outputs:
                 return None
             return dig(self._values.get(i), path[3:])
         return self.run.look_up(path, step)
-

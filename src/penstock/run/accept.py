@@ -106,7 +106,7 @@ def _consequences(run: Run, fact: CommandReceived) -> list[Callable[[int, float]
         case Pause():
             return [lambda seq, now: WorkflowPaused(seq, now, asked.reason or "paused by command")]
         case Resume():
-            return [lambda seq, now: WorkflowResumed(seq, now)]
+            return [WorkflowResumed]
         case SkipStep():
             return [_skipping(run, asked.step, asked.reason)]
         case SkipLayer():

@@ -16,7 +16,9 @@ from penstock.ids import CommandId, DecisionId, StepId
 from penstock.workflow.spec import Step
 
 
-class _Command(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="command", forbid_unknown_fields=True):
+class _Command(
+    Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="command"
+):
     id: CommandId = CommandId("")
     """The same id sent twice is one command. Empty: the engine gives it one."""
     by: str = ""

@@ -14,6 +14,7 @@ from msgspec import UNSET
 
 from penstock.policy import retry as retry_policy
 from penstock.run import accept, reducers
+from penstock.run.control import control_values
 from penstock.run.events import (
     BudgetWarned,
     Event,
@@ -40,10 +41,14 @@ from penstock.run.facts import (
     TaskReturned,
     TimeRanOut,
 )
-from penstock.run.control import control_values
 from penstock.run.state import ASKING, BACKOFF, DORMANT, RUNNING, SKIPPED, SUCCEEDED, WAITING, Run, dig
 from penstock.workflow.expr import Failure, Path
 from penstock.workflow.graph import ALL_DONE, ALL_SUCCESS, ANY_SUCCESS, bottom_levels
+
+UNCERTAIN = (
+    "it may have taken effect, so it is not repeated (`effect: idempotent` or `on_orphan: rerun` allow it)"
+)
+
 
 def decide(run: Run, fact: Fact, now: float) -> list[Event]:
     """Everything that follows from `fact`, in order, already folded into `run`."""
@@ -93,9 +98,7 @@ def _returned(run: Run, fact: TaskReturned, now: float, batch: list[Event]) -> N
     i, graph = fact.step, run.graph
     step = graph.ids[i]
     if fact.item is not None:
-        event = TaskCompleted(
-            run.seq + 1, now, step, fact.output, fact.iteration, fact.item, fact.attempt
-        )
+        event = TaskCompleted(run.seq + 1, now, step, fact.output, fact.iteration, fact.item, fact.attempt)
         emit(run, batch, event)
         _close_map(run, i, now, batch)
         return
@@ -107,12 +110,13 @@ def _complete(run: Run, fact: TaskReturned, output: Any, now: float, batch: list
     i, graph = fact.step, run.graph
     step = graph.ids[i]
     control = control_values(graph, i, output) if i in graph.control else None
-    update = None
+    update: tuple[dict[str, Any], dict[str, Any]] | None = None
     if i in graph.sets:
-        update = _update(run, i, output)
-        if isinstance(update, Failure):
-            _failed(run, i, fact, "state", update.message, now, batch)
+        found = _update(run, i, output)
+        if isinstance(found, Failure):
+            _failed(run, i, fact, "state", found.message, now, batch)
             return
+        update = found
     event = TaskCompleted(run.seq + 1, now, step, fact.output, fact.iteration, None, fact.attempt, control)
     evolve(run, event)
     batch.append(event)
@@ -151,13 +155,15 @@ def _raised(run: Run, fact: TaskRaised, now: float, batch: list[Event]) -> None:
     error = fact.error
     spent = fact.attempt - (run.attempt_base.get(i, 0) if fact.item is None else run.maps[i].base)
     if retry_policy.ambiguous(kind=fact.kind, effect=fact.effect, on_orphan=step.on_orphan):
-        error += "; it may have taken effect, so it is not repeated (`effect: idempotent` or `on_orphan: rerun` allow it)"
-    elif retry_policy.retries(policy, attempt=spent, kind=fact.kind, name=fact.name) and not _giving_up(run, i, fact):
+        error += f"; {UNCERTAIN}"
+    elif not _giving_up(run, i, fact) and retry_policy.retries(
+        policy, attempt=spent, kind=fact.kind, name=fact.name
+    ):
         seed = f"{run.id}/{step.id}.{fact.iteration}.{fact.item}"
         again = retry_policy.delay(policy, attempt=spent, seed=seed)
     event = TaskFailed(
-        run.seq + 1, now, step.id, error, fact.kind, fact.name, fact.iteration, fact.item, fact.attempt, again,
-        fact.trace,
+        run.seq + 1, now, step.id, error, fact.kind, fact.name, fact.iteration, fact.item, fact.attempt,
+        again, fact.trace,
     )  # fmt: skip
     emit(run, batch, event)
     if fact.item is not None:
@@ -299,13 +305,14 @@ def _judge_due(run: Run, now: float, batch: list[Event]) -> None:
     while at < len(due):
         i = due[at]
         at += 1
-        if phase[i] == WAITING:
-            if not run.queued[i]:
-                skipped = _join(run, i) if (i in run.blamed or i in run.passed_over or run.pending[i]) else None
-                if skipped is not None:
-                    _skip(run, i, skipped, now, batch)
-                elif i not in when or _condition(run, i, now, batch):
-                    _enqueue(run, i)
+        if phase[i] != WAITING or run.queued[i]:
+            continue
+        plain = not (i in run.blamed or i in run.passed_over or run.pending[i])
+        skipped = None if plain else _join(run, i)
+        if skipped is not None:
+            _skip(run, i, skipped, now, batch)
+        elif i not in when or _condition(run, i, now, batch):
+            _enqueue(run, i)
     due.clear()
 
 
@@ -385,9 +392,7 @@ def _rank(run: Run) -> tuple[list[int], list[int]]:
     known = run.durations or any(step.estimate is not None for step in steps)
     if not known and graph.ranks is not None:
         return _requeue(run, graph.ranks)
-    seconds = [
-        run.durations.get(step.id, 1.0 if step.estimate is None else step.estimate) for step in steps
-    ]
+    seconds = [run.durations.get(step.id, 1.0 if step.estimate is None else step.estimate) for step in steps]
     levels = bottom_levels(graph, seconds)
     order = sorted(range(len(levels)), key=lambda i: (-levels[i], i))
     rank = [0] * len(order)
@@ -418,7 +423,7 @@ def _fill_slots(run: Run, now: float, batch: list[Event]) -> None:
             continue  # held back since
         queued[i] = 0
         at = phase[i]
-        if at == WAITING or at == BACKOFF:
+        if at in (WAITING, BACKOFF):
             _start(run, i, now, batch)
         elif at == RUNNING:
             _start_item(run, i, now, batch)
@@ -436,8 +441,11 @@ def _stop(run: Run, now: float, batch: list[Event]) -> None:
         elif phase == BACKOFF:
             attempt, step = run.attempts.get(i, 1), run.graph.ids[i]
             error = f"not tried again: {run.stop_reason}"
-            event = TaskFailed(run.seq + 1, now, step, error, "cancelled", "", run.iterations.get(i, 1), None, attempt)
-            emit(run, batch, event)
+            iteration = run.iterations.get(i, 1)
+            emit(
+                run, batch,
+                TaskFailed(run.seq + 1, now, step, error, "cancelled", "", iteration, None, attempt),
+            )  # fmt: skip
         elif phase == RUNNING and i in run.maps and run.maps[i].count >= 0:
             _close_map(run, i, now, batch)
     run.due.clear()

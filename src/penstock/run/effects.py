@@ -11,6 +11,8 @@ from penstock.run.events import (
     BudgetWarned,
     CommandAccepted,
     Event,
+    LayerStarted,
+    TaskCompleted,
     TaskFailed,
     TaskStarted,
     WorkflowAborted,
@@ -72,25 +74,30 @@ def effects(run: Run, events: Sequence[Event]) -> list[Effect]:
     asked: list[Effect] = []
     index, maps = run.graph.index, run.graph.for_each
     for event in events:
-        kind = type(event)
-        if kind is TaskStarted:
+        if isinstance(event, TaskStarted):
             i = index[event.step]
             if maps and event.item is None and i in maps:
                 asked.append(ExpandMap(i, event.iteration))
             else:
                 asked.append(StartTask(i, event.iteration, event.item, event.attempt, event.seq))
-        elif kind is TaskFailed and event.retry_in is not None:
+        elif isinstance(event, TaskCompleted | LayerStarted):
+            continue
+        elif isinstance(event, TaskFailed) and event.retry_in is not None:
             i = index[event.step]
             asked.append(StartTimer(i, event.iteration, event.item, event.attempt, event.retry_in))
-        elif kind is CommandAccepted and type(event.command) is Abort:
+        elif _stops(event):
             asked.append(CancelTasks(run.stop_reason))
-        elif kind is BudgetWarned and event.budget == TIMEOUT:
-            asked.append(CancelTasks(run.stop_reason))
-        elif kind is WorkflowCompleted or kind is WorkflowAborted:
+        elif isinstance(event, WorkflowCompleted | WorkflowAborted):
             asked.append(EndRun())
     if not run.open and not run.ended and run.graph.outputs:
         asked.append(CollectOutputs())
     return asked
+
+
+def _stops(event: Event) -> bool:
+    if isinstance(event, CommandAccepted):
+        return isinstance(event.command, Abort)
+    return isinstance(event, BudgetWarned) and event.budget == TIMEOUT
 
 
 def owed(run: Run) -> list[Effect]:

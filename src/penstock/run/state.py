@@ -29,13 +29,19 @@ PHASES = ("waiting", "dormant", "running", "backoff", "asking", "succeeded", "fa
 KEPT_MESSAGES = 100
 KEPT_TASKS = 200
 
+_BY_STEP = ("reasons", "attempts", "attempt_base", "item_base", "iterations", "control", "overrides")
+"""Sparse fields of a run: step index to value."""
+
 Reducer = Callable[[Any, Any], Any]
 
 
 class MapState:
     """A `for_each` step that is open: which items are where."""
 
-    __slots__ = ("backoff", "base", "count", "done", "errors", "failed", "fired", "highest", "next", "outputs", "running")
+    __slots__ = (
+        "backoff", "base", "count", "done", "errors", "failed", "fired", "highest", "next", "outputs",
+        "running",
+    )  # fmt: skip
 
     def __init__(self, base: int = 0) -> None:
         self.base = self.highest = base
@@ -59,23 +65,69 @@ class MapState:
         """Scratch: items whose backoff has elapsed."""
 
     def snapshot(self) -> dict[str, Any]:
-        names = ("base", "highest", "count", "next", "running", "backoff", "done", "errors", "failed", "outputs")
-        return {name: getattr(self, name) for name in names}
+        whole = {name: getattr(self, name) for name in self.__slots__ if name != "fired"}
+        for name in ("running", "backoff", "errors"):
+            whole[name] = {str(item): value for item, value in sorted(whole[name].items())}
+        return whole
 
 
 class Run:
     """One execution of a workflow, folded. Owned and mutated by whoever drives it."""
 
     __slots__ = (
-        "at", "attempt_base", "attempts", "blamed", "commands", "context", "control", "decisions", "due",
-        "durations", "ended_at", "engine", "failures", "first_failure", "graph", "id", "inputs", "item_base",
-        "iterations", "keys", "layer", "maps", "messages", "open", "openings", "outputs", "overrides", "parent", "paused",
-        "passed_over", "pending", "phase", "queued", "rank", "ready", "reason", "reasons", "reducers",
-        "running", "seq", "started_at", "status_", "stop_reason", "stopping", "swept", "tasks", "timers",
+        "at",
+        "attempt_base",
+        "attempts",
+        "blamed",
+        "commands",
+        "context",
+        "control",
+        "decisions",
+        "due",
+        "durations",
+        "ended_at",
+        "engine",
+        "failures",
+        "first_failure",
+        "graph",
+        "id",
+        "inputs",
+        "item_base",
+        "iterations",
+        "keys",
+        "layer",
+        "maps",
+        "messages",
+        "open",
+        "openings",
+        "outputs",
+        "overrides",
+        "parent",
+        "passed_over",
+        "paused",
+        "pending",
+        "phase",
+        "queued",
+        "rank",
+        "ready",
+        "reason",
+        "reasons",
+        "reducers",
+        "running",
+        "seq",
+        "started_at",
+        "status_",
+        "stop_reason",
+        "stopping",
+        "swept",
+        "tasks",
+        "timers",
         "unsettled",
     )  # fmt: skip
 
-    def __init__(self, id: RunId, graph: Graph, *, reducers: Mapping[str, Reducer] | None = None) -> None:
+    def __init__(  # noqa: PLR0915 - a field a line, each with its meaning
+        self, id: RunId, graph: Graph, *, reducers: Mapping[str, Reducer] | None = None
+    ) -> None:
         n = len(graph.ids)
         self.id = id
         self.graph = graph
@@ -213,7 +265,7 @@ class Run:
         ids = self.graph.ids
         named = {
             name: {ids[i]: value for i, value in sorted(getattr(self, name).items())}
-            for name in ("reasons", "attempts", "attempt_base", "item_base", "iterations", "control", "overrides")
+            for name in _BY_STEP
         }
         scalars = (
             "id", "seq", "at", "started_at", "parent", "engine", "inputs", "durations", "status_", "reason",

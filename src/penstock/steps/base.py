@@ -7,7 +7,7 @@ hand it a `Scene`: which task this is, its arguments, and the two things only an
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -23,9 +23,14 @@ DEFAULT_TIMEOUT = 30.0
 class Ended(Protocol):
     """What a child run comes to, as far as its parent cares."""
 
-    status: str
-    reason: str
-    outputs: dict[str, Any]
+    @property
+    def status(self) -> str: ...
+
+    @property
+    def reason(self) -> str: ...
+
+    @property
+    def outputs(self) -> Mapping[str, Any]: ...
 
 
 class Host(Protocol):

@@ -103,7 +103,10 @@ class Preparer:
         if step.uses.startswith("workflow:"):
             return self._child(step, found)
         function = found.functions.get(step.id)
-        tool = self._tools.of(function, step.uses) if function else self._tools.find(step.uses, folder=found.folder)
+        if function is not None:
+            tool = self._tools.of(function, step.uses)
+        else:
+            tool = self._tools.find(step.uses, folder=found.folder)
         self._check(step, position, tool, found)
         return call_tool.work(step, tool)
 
@@ -130,7 +133,7 @@ class Preparer:
         if isinstance(flow, Workflow):
             return _Found(flow, flow)
         if isinstance(flow, WorkflowBuilder):
-            children = {**flow.children, **flow.builders}
+            children: dict[str, Flow] = {**flow.children, **flow.builders}
             return _Found(flow, flow.build(), flow.graph, flow.functions, children)
         source = flow if isinstance(flow, Source) else self._load(Path(flow))
         return _Found(source, source.workflow, source.graph, file=source.file, source=source)

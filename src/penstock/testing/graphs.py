@@ -43,7 +43,7 @@ def sketches(*, most: int = 8, children: bool = True, threads: bool = True) -> S
 
     @st.composite
     def sketch(draw: DrawFn) -> Sketch:
-        inner = draw(_child(draw, st.integers(0, 2))) if children and draw(st.integers(0, 3)) == 3 else None
+        inner = draw(_child()) if children and draw(st.integers(0, 3)) == 3 else None
         nodes: list[Node] = []
         for n in range(draw(st.integers(1, most))):
             nodes.append(draw(_nodes(f"s{n}", tuple(nodes), inner, threads=threads)))
@@ -64,7 +64,7 @@ def commands(sketch: Sketch, *, most: int = 6) -> SearchStrategy[list[tuple[int,
     steps = st.sampled_from([StepId(node.id) for node in sketch.nodes] + [StepId("nobody")])
     ids = st.sampled_from([CommandId(f"c{n}") for n in range(8)])
     # Adding `x` arguments would make a step fail: changing what it reads must not.
-    args = st.fixed_dictionaries({"got": st.just({})})
+    args: SearchStrategy[dict[str, Any]] = st.fixed_dictionaries({"got": st.just({})})
     one = st.one_of(
         st.builds(Abort, id=ids),
         st.builds(Pause, id=ids),
@@ -94,13 +94,13 @@ def _injections(steps: SearchStrategy[StepId]) -> SearchStrategy[tuple[Step, ...
     return st.lists(step, min_size=1, max_size=2).map(tuple)
 
 
-def _child(draw: DrawFn, extra: SearchStrategy[int]) -> SearchStrategy[Sketch]:
+def _child() -> SearchStrategy[Sketch]:
     from hypothesis import strategies as st  # noqa: PLC0415 - see above
 
     @st.composite
     def child(draw: DrawFn) -> Sketch:
         nodes: list[Node] = []
-        for n in range(1 + draw(extra)):
+        for n in range(draw(st.integers(1, 3))):
             nodes.append(draw(_nodes(f"c{n}", tuple(nodes), None, threads=False, again=True)))
         return Sketch(name="child", nodes=tuple(nodes), max_parallel=2, outputs=(nodes[-1].id,))
 

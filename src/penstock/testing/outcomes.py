@@ -25,8 +25,8 @@ class Outcome:
     """Of a plain step. A map has attempts for each item."""
     output: Any = None
 
-    def counts_as(self, node: Node) -> Literal["success", "failure", "skip"]:
-        """How a join sees it."""
+    def counts_as(self, node: Node) -> str:
+        """How a join sees it: `success`, `failure` or `skip`."""
         if self.status == "succeeded" or (self.status == "failed" and node.carry_on):
             return "success"
         if self.status == "failed" or self.kind == "upstream_failed":

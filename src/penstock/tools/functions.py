@@ -44,9 +44,7 @@ class Note:
 @overload
 def tool(function: F, /) -> F: ...
 @overload
-def tool(
-    *, id: str = ..., effect: Effect = ..., duration: float | None = ...
-) -> Callable[[F], F]: ...
+def tool(*, id: str = ..., effect: Effect = ..., duration: float | None = ...) -> Callable[[F], F]: ...
 def tool(
     function: F | None = None, /, *, id: str = "", effect: Effect = "write", duration: float | None = None
 ) -> F | Callable[[F], F]:
@@ -247,7 +245,8 @@ def _module(uses: str, name: str, folder: str | None) -> types.ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(error.name + ".")):
-            raise UnknownTool(uses, f"no module named {error.name!r} beside the workflow or installed") from None
+            hint = f"no module {error.name!r} beside the workflow or installed"
+            raise UnknownTool(uses, hint) from None
         raise UnknownTool(uses, f"importing {name} failed: {error}") from error
     except Exception as error:
         raise UnknownTool(uses, f"importing {name} failed: {type(error).__name__}: {error}") from error

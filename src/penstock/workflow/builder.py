@@ -58,7 +58,8 @@ class WorkflowBuilder:
         top: dict[str, Any] = {"name": name, "version": version, "description": description}
         top |= {key: config.pop(key) for key in _ON_TOP if key in config}
         self._top = _fields(TOP, top, "")
-        self._top["config"] = Config(**_fields(CONFIG, config, "config"))
+        if settings := _fields(CONFIG, config, "config"):
+            self._top["config"] = Config(**settings)
         self._inputs: dict[str, Input] = {}
         self._steps: dict[StepId, Step] = {}
         self._outputs: dict[str, Any] = {}

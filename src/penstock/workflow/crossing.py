@@ -103,7 +103,8 @@ def _scalar(value: Any) -> Any:
     match value:
         case float():
             if not math.isfinite(value):
-                raise ValueError(f"the result holds {value}, which is no JSON number")
+                message = f"the result holds {value}, which is no JSON number"
+                raise ValueError(message)
             return value
         case datetime():
             return value.isoformat().replace("+00:00", "Z")

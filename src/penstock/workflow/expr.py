@@ -199,18 +199,22 @@ def compile(source: str, scope: Scope, expect: Expect = "any") -> Expression:  #
 @lru_cache(maxsize=4096)
 def _tree(source: str) -> Tree:
     if "\0" in source:
-        raise ExpressionError("an expression cannot hold a NUL character")
+        message = "an expression cannot hold a NUL character"
+        raise ExpressionError(message)
     parsed = _evaluator().compile(source, disable_check=True).serialize()
     tree = syntax.analyse(parsed, source, ROOTS)
-    for name in tree.names:
-        if syntax.is_reserved(name):
-            raise ExpressionError(f"the name {name} is reserved", "choose a name without a leading _")
-    for function, reason in _REFUSED.items():
-        if function in tree.functions:
-            raise ExpressionError(reason)
-    if len(tree.reads) > _SLOTS:
-        raise ExpressionError(f"the expression reads more than {_SLOTS} values", "split it over steps")
+    if reasons := _unfit(tree):
+        raise ExpressionError(*reasons)
     return tree
+
+
+def _unfit(tree: Tree) -> tuple[str, ...]:
+    """Why a text cannot be used although it is CEL: a message, and perhaps a hint."""
+    if reserved := next(filter(syntax.is_reserved, tree.names), ""):
+        return f"the name {reserved} is reserved", "choose a name without a leading _"
+    if len(tree.reads) > _SLOTS:
+        return f"the expression reads more than {_SLOTS} values", "split it over steps"
+    return tuple(reason for function, reason in _REFUSED.items() if function in tree.functions)[:1]
 
 
 @lru_cache(maxsize=4096)
@@ -279,11 +283,13 @@ def _inside(part: Read | Span, span: Span) -> bool:
 def _check_result(name: str, expect: Expect) -> None:
     """Refuse a static type that can never be what is needed here."""
     if name.startswith("optional_type"):
-        raise ExpressionError("the result is optional", "end the expression with .orValue(…)")
+        message = "the result is optional"
+        raise ExpressionError(message, "end the expression with .orValue(…)")
     wanted = {"bool": "BOOL", "list": "LIST", "any": ""}[expect]
     if name != "DYN" and not name.startswith(wanted):
         needed = "true or false" if expect == "bool" else "a list"
-        raise ExpressionError(f"{needed} is needed here, and this gives {_SPOKEN.get(name, name.lower())}")
+        message = f"{needed} is needed here, and this gives {_SPOKEN.get(name, name.lower())}"
+        raise ExpressionError(message)
 
 
 # -- the library -----------------------------------------------------------------------------------

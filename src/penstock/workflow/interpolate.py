@@ -68,9 +68,8 @@ def compile_value(value: Any, scope: Scope) -> Template:
     while todo:
         place, key, one, keys = todo.pop()
         if len(keys) > DEEPEST:
-            raise ExpressionError(
-                f"the value is nested more than {DEEPEST} levels deep", where=_where(keys[:5])
-            )
+            message = f"the value is nested more than {DEEPEST} levels deep"
+            raise ExpressionError(message, where=_where(keys[:5]))
         if isinstance(one, str):
             parts = _compile_text(one, scope, keys)
             if len(parts) == 1 and isinstance(parts[0], str):
@@ -111,7 +110,8 @@ def _compile_text(text: str, scope: Scope, keys: Keys) -> tuple[Part, ...]:
         at = _closing(text, opening.end()) + 1
         if not at:
             hint = "close it with }, or write $${ for a literal ${"
-            raise ExpressionError("${ is never closed", hint, column=opening.start() + 1, where=_where(keys))
+            message = "${ is never closed"
+            raise ExpressionError(message, hint, column=opening.start() + 1, where=_where(keys))
         if any(literal):
             parts.append("".join(literal))
         literal = []

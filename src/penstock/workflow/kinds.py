@@ -332,7 +332,7 @@ class Section:
     def __init__(
         self,
         name: str,
-        make: Callable[..., Any],
+        make: type[msgspec.Struct],
         keys: Mapping[str, Key],
         *,
         foreign: Mapping[str, str] | None = None,
@@ -348,6 +348,7 @@ class Section:
         """Words that other tools use for one of our keys, or a hint for what we do instead."""
         self._check = check
         self._hint = hint
+        self._defaults = {field.name: field.default for field in msgspec.structs.fields(make)}
 
     def read(self, node: Node, problems: Problems) -> Any:
         if node.kind != "map":
@@ -358,8 +359,8 @@ class Section:
                 about = self.keys[key].about
                 hint = f"add {key!r}: {about[0].lower()}{about[1:].rstrip('.')}"
                 problems.add(node, f"the key {key!r} is missing", hint)
-            if self._readers[key][0] not in fields:
-                return BAD
+        if not all(self._readers[key][0] in fields for key in self.required):
+            return BAD
         if self._check is not None and not self._check(node, problems):
             return BAD
         return self._make(**fields)
@@ -373,7 +374,10 @@ class Section:
             if reader is None:
                 self._unknown(node, key, problems)
             elif (value := reader[1](part, problems)) is not BAD:
-                fields[reader[0]] = value
+                # A default written out is the default itself: the canonical form leaves it out.
+                default = self._defaults[reader[0]]
+                if value is not default and (type(value) is not type(default) or value != default):
+                    fields[reader[0]] = value
         return fields
 
     def _unknown(self, node: Node, key: str, problems: Problems) -> None:

@@ -98,18 +98,21 @@ def _input(path: Path, scope: Scope, column: int) -> InputType:
         return _below(path, 2, scope.inputs[name], column)
     declared = ", ".join(sorted(scope.inputs)) or "none"
     hint = did_you_mean(name, scope.inputs, "inputs") or f"declared inputs: {declared}"
-    raise ExpressionError(f"no input {name!r}", hint, column=column)
+    message = f"no input {name!r}"
+    raise ExpressionError(message, hint, column=column)
 
 
 def _step(path: Path, scope: Scope, column: int) -> InputType:
     root = path[0]
     if len(path) == 1:
         hint = f"write {root}.NAME.output; a computed name is not possible"
-        raise ExpressionError(f"{root} must name a step", hint, column=column)
+        message = f"{root} must name a step"
+        raise ExpressionError(message, hint, column=column)
     name = path[1]
     if scope.steps is not None and name not in scope.steps:
         hint = did_you_mean(name, _likely(name, scope.steps), root)
-        raise ExpressionError(f"no step {name!r}", hint, column=column)
+        message = f"no step {name!r}"
+        raise ExpressionError(message, hint, column=column)
     return _part(path, 2, _PARTS[root], column)
 
 
@@ -122,11 +125,13 @@ def _part(path: Path, at: int, parts: Mapping[str, InputType], column: int) -> I
         hint = f"write {' or '.join(f'{whole}.{part}' for part in parts)}"
         if path[0] != "run":
             hint += "; a step that did not run has the output null"
-        raise ExpressionError(f"{whole} is not a value by itself", hint, column=column)
+        message = f"{whole} is not a value by itself"
+        raise ExpressionError(message, hint, column=column)
     hint = did_you_mean(path[at], parts, whole)
     if not hint and "output" in parts:
         hint = f"did you mean {path_text((*path[:at], 'output', *path[at:]))}?"
-    raise ExpressionError(f"{whole} has no {path[at]!r}", hint or f"it has {', '.join(parts)}", column=column)
+    message = f"{whole} has no {path[at]!r}"
+    raise ExpressionError(message, hint or f"it has {', '.join(parts)}", column=column)
 
 
 def _below(path: Path, at: int, kind: InputType, column: int) -> InputType:

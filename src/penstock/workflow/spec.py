@@ -31,7 +31,7 @@ class _Value(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unkno
     """Settings shared by every part of a definition."""
 
 
-class Input(_Value):
+class Input(_Value, frozen=True):
     type: InputType = "any"
     default: Any = UNSET
     """UNSET means the caller must give a value."""
@@ -43,7 +43,7 @@ class Input(_Value):
         return self.default is UNSET
 
 
-class Retry(_Value):
+class Retry(_Value, frozen=True):
     """How a task's own errors are retried. Gate failures have attempts of their own."""
 
     max_attempts: int = 1
@@ -55,7 +55,7 @@ class Retry(_Value):
     """Error kinds or exception names to retry; empty means all that may be retried."""
 
 
-class Check(_Value):
+class Check(_Value, frozen=True):
     """One objective check. Exactly one of `expr`, `tool`, `run` is set."""
 
     name: str = ""
@@ -66,17 +66,17 @@ class Check(_Value):
     timeout: float | None = None
 
 
-class Gate(_Value):
+class Gate(_Value, frozen=True):
     checks: tuple[Check, ...] = ()
     max_attempts: int = 3
 
 
-class Condition(_Value):
+class Condition(_Value, frozen=True):
     expr: str
     target: StepId
 
 
-class TieBreaker(_Value):
+class TieBreaker(_Value, frozen=True):
     enabled: bool = False
     valid_targets: tuple[StepId, ...] = ()
     prompt_hint: str = ""
@@ -84,7 +84,7 @@ class TieBreaker(_Value):
     timeout: float = 30.0
 
 
-class Routing(_Value):
+class Routing(_Value, frozen=True):
     kind: Literal["linear", "conditional", "branch", "loop"] = "linear"
     on: str = ""
     """The value that `branches` look at; empty means `output.status`."""
@@ -97,7 +97,7 @@ class Routing(_Value):
     detour: StepId | None = None
 
 
-class Rule(_Value):
+class Rule(_Value, frozen=True):
     """A policy decider's rule."""
 
     if_: str = msgspec.field(name="if")
@@ -108,7 +108,7 @@ class Rule(_Value):
     repeat: bool = False
 
 
-class Ail(_Value):
+class Ail(_Value, frozen=True):
     """Where an agent is asked whether and how to go on."""
 
     at: Literal["per_layer", "on_error", "manual"] = "manual"
@@ -118,7 +118,7 @@ class Ail(_Value):
     timeout: float = 60.0
 
 
-class Budget(_Value):
+class Budget(_Value, frozen=True):
     usd: float | None = None
     tokens: int | None = None
     wall: float | None = None
@@ -126,7 +126,7 @@ class Budget(_Value):
     tool_calls: int | None = None
 
 
-class AgentSpec(_Value):
+class AgentSpec(_Value, frozen=True):
     prompt: str = ""
     tier: str = ""
     model: str = ""
@@ -135,7 +135,7 @@ class AgentSpec(_Value):
     max_turns: int = 10
 
 
-class Config(_Value):
+class Config(_Value, frozen=True):
     engine: Literal["auto", "native", "langgraph", "temporal"] = "auto"
     checkpoints: Literal["per_task", "per_layer", "manual", "off"] = "per_layer"
     approval: Literal["always", "critical_only", "never"] = "critical_only"
@@ -153,7 +153,7 @@ class Config(_Value):
     agents: Mapping[str, AgentSpec] = msgspec.field(default_factory=dict)
 
 
-class Step(_Value):
+class Step(_Value, frozen=True):
     id: StepId
     uses: str
     with_: Mapping[str, Any] = msgspec.field(default_factory=dict, name="with")
@@ -185,7 +185,7 @@ class Step(_Value):
     """Expected seconds, for the order in which ready steps take scarce slots."""
 
 
-class Workflow(_Value):
+class Workflow(_Value, frozen=True):
     """A definition: immutable, content-hashed, pinned by each run of it."""
 
     name: str

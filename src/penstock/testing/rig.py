@@ -1,0 +1,113 @@
+"""A Penstock to experiment on: virtual time, ids of your choosing, and a journal that keeps batches apart.
+
+Make it inside a loop of `clock`; two runs of the same program then write the same events,
+times included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+from penstock.app import Penstock, RunHandle
+from penstock.engines.base import Result
+from penstock.ids import RunId, StepId
+from penstock.run.events import Event
+from penstock.run.replay import replay
+from penstock.run.state import Run
+from penstock.steps.prepare import Flow
+from penstock.settings import Settings
+from penstock.store.base import Journal
+from penstock.store.memory import MemoryStore
+from penstock.tools.base import Tool
+from penstock.workflow.graph import compile_graph
+from penstock.workflow.inputs import check_inputs
+from penstock.workflow.spec import Workflow
+
+EPOCH = 1_750_000_000.0
+"""When virtual time begins, for events: some day in 2025."""
+
+
+class BatchJournal:
+    """A journal that also remembers what was written together."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.batches: list[Sequence[Event]] = []
+
+    @property
+    def durable(self) -> int:
+        return self._journal.durable
+
+    def append(self, events: Sequence[Event]) -> None:
+        self.batches.append(tuple(events))
+        self._journal.append(events)
+
+    async def sync(self) -> None:
+        await self._journal.sync()
+
+
+class BatchStore(MemoryStore):
+    def __init__(self) -> None:
+        super().__init__()
+        self.journals: dict[RunId, BatchJournal] = {}
+
+    async def create(  # type: ignore[override]  # any journal will do
+        self, run: RunId, workflow: Workflow, *, hash: str, parent: RunId | None = None
+    ) -> BatchJournal:
+        journal = await super().create(run, workflow, hash=hash, parent=parent)
+        self.journals[run] = BatchJournal(journal)
+        return self.journals[run]
+
+
+class Rig:
+    """Use it as `async with Rig() as rig`."""
+
+    def __init__(self, *tools: Tool | Callable[..., Any]) -> None:
+        loop = asyncio.get_running_loop()
+        self.penstock = Penstock(Settings(), tools=tools)
+        self.store = BatchStore()
+        self.penstock.store = self.penstock.engine.store = self.store
+        self.penstock.engine.wall = lambda: EPOCH + loop.time()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.penstock.engine.close()
+
+    async def start(
+        self,
+        flow: Flow,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        id: str = "run",
+        durations: Mapping[str, float] | None = None,
+    ) -> RunHandle:
+        """Start a run of this id. Nothing of it has been carried out yet when this returns."""
+        prepared = self.penstock.prepare(flow)
+        if durations:
+            known = {StepId(step): seconds for step, seconds in durations.items()}
+            prepared = replace(prepared, durations=known)
+        checked = check_inputs(prepared.graph.workflow, inputs or {})
+        return RunHandle(await self.penstock.engine.start(prepared, checked, run=RunId(id)), self.penstock)
+
+    async def run(self, flow: Flow, inputs: Mapping[str, Any] | None = None, *, id: str = "run") -> Result:
+        """Run it to its end."""
+        return await (await self.start(flow, inputs, id=id)).result()
+
+    def batches(self, id: str = "run") -> list[Sequence[Event]]:
+        return self.store.journals[RunId(id)].batches
+
+    def events(self, id: str = "run") -> list[Event]:
+        return [event for batch in self.batches(id) for event in batch]
+
+    async def replayed(self, id: str = "run", *, until: int | None = None) -> Run:
+        """The run made again from its events."""
+        graph = compile_graph(await self.store.definition(RunId(id)))
+        return replay(RunId(id), graph, self.events(id), until=until)
