@@ -20,9 +20,13 @@ import penstock as ps
 HERE = Path(__file__).parent
 TODAY = date(2025, 11, 13)
 STOP = frozenset(
-    "a about after again all and any are as at be because been before but by can each for from had has have "
-    "he her his if in into is it its last more most no not of on or other out over she so some than that the "
-    "their them then there they this to two under up was we were when which who will with would year".split()
+    re.findall(
+        r"\w+",
+        """a about after again all and any are as at be because been before but by can each for from had has
+        have he her his if in into is it its last more most no not of on or other out over she so some than
+        that the their them then there they this to two under up was we were when which who will with would
+        year""",
+    )
 )
 
 
@@ -56,7 +60,7 @@ async def wire(task: ps.Task) -> dict[str, Any]:
 async def clean(path: str) -> dict[str, Any]:
     """An article without tags, entities and stray spaces."""
     await desk(0.3)
-    title, when, section, body = _parts(Path(path).read_text(encoding="utf-8"))
+    title, when, section, body = _parts(await asyncio.to_thread(Path(path).read_text, encoding="utf-8"))
     text = html.unescape(re.sub(r"<[^>]+>", " ", body)).replace("\N{NO-BREAK SPACE}", " ")
     return {
         "slug": Path(path).stem,
@@ -151,7 +155,11 @@ def compile_brief(
     if alert:
         lines += [alert, ""]
     for story in ranking["stories"]:
-        lines += [f"## {story['title']}", f"{sentence[story['slug']]} ({story['section']}, {story['score']})", ""]
+        lines += [
+            f"## {story['title']}",
+            f"{sentence[story['slug']]} ({story['section']}, {story['score']})",
+            "",
+        ]
     return "\n".join([*lines, f"Fact sheet. {facts}."])
 
 

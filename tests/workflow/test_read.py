@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import DefinitionError, Problem
 from penstock.workflow import durations, yaml
+from penstock.workflow.keys import SECTIONS
 from penstock.workflow.read import from_plain, load, loads, read
 from penstock.workflow.spec import (
     Ail,
@@ -232,7 +234,7 @@ IN_A_STEP = [
     ("timeout: 0", 14, ".timeout", "0 is too short", "more than 0"),
     ("timeout: -3s", 14, ".timeout", "expected a duration", "30s"),
     ("timeout: [1]", 14, ".timeout", "expected a duration, found a list", "30s"),
-    ("timeout: 100000d", 14, ".timeout", "100000d is too long", "ten years"),
+    ("timeout: 100000d", 14, ".timeout", "the text '100000d' is too long", "ten years"),
     ("retry: 0", 12, ".retry", "0 is too small", "the least is 1"),
     ("retry: {max_attempts: 0}", 27, ".retry.max_attempts", "0 is too small", "the least is 1"),
     ("retry: {backoff: -1}", 22, ".retry.backoff", "-1 is too short", "0 or more"),
@@ -406,6 +408,19 @@ def test_data_that_is_wrong_is_told_without_a_line() -> None:
     assert str(problem) == "steps.a.retry: unknown key 'backof' (did you mean backoff?)"
 
 
+def test_a_message_repeats_only_the_beginning_of_a_long_text() -> None:
+    found = problems_of(f"{STEP}timeout: {'9' * 5000}s\n    ? {'k' * 5000}\n    : 1\n")
+
+    assert len(found) == 2
+    assert all(len(str(problem)) < 600 for problem in found)
+
+
+def test_a_message_holds_no_control_characters_of_the_file() -> None:
+    (problem,) = problems_of('name: x\nsteps: [{id: "a\\e[31m", uses: s:t, "b\\e[0m": 1}]')
+
+    assert "\x1b" not in str(problem)
+
+
 def test_the_stored_form_of_a_definition_reads_back_as_itself() -> None:
     workflow = load(TRIAGE).workflow
 
@@ -446,6 +461,48 @@ def test_reading_inverts_encoding(made: list[Step]) -> None:
     again, _ = read(yaml.parse(encode(workflow).decode()))
 
     assert again == workflow
+
+
+KEYS = sorted({key for section in SECTIONS for key in section.keys})
+ODDITIES = [
+    None,
+    True,
+    0,
+    -1,
+    1.5,
+    "",
+    "x",
+    "${",
+    "${ n }",
+    "30s",
+    "end",
+    [],
+    {},
+    [1],
+    {"a": 1},
+    [[]],
+    [{}],
+    {"n": [1]},
+]
+oddities = st.sampled_from(ODDITIES)
+sections = st.dictionaries(
+    st.sampled_from(KEYS), oddities | st.dictionaries(st.sampled_from(KEYS), oddities), max_size=6
+)
+
+
+@given(st.lists(sections, max_size=3), sections, sections)
+def test_any_data_at_all_is_read_or_refused_with_a_message(
+    made: list[dict[str, Any]], config: dict[str, Any], top: dict[str, Any]
+) -> None:
+    with contextlib.suppress(DefinitionError):
+        from_plain(
+            {
+                **top,
+                "name": "x",
+                "steps": [{"id": "a", "uses": "s:t", **step} for step in made],
+                "config": config,
+            }
+        )
 
 
 @given(st.integers(0, 30), st.integers(0, 23), st.integers(0, 59), st.integers(0, 59), st.integers(0, 999))

@@ -134,6 +134,7 @@ def test_without_variables_a_template_is_put_in_place_as_it_is() -> None:
         ("${ 'n' + \"n\" }", "${ 'n' + \"n\" }"),
         ("${ {'n': n}['n'] }", "${ {'n': 2}['n'] }"),
         ("$${ n }", "$${ n }"),
+        ("$${ and ${ n }", "$${ and 2"),
         ("n", "n"),
         ("${ never closed n", "${ never closed n"),
         ("${ nn + n2 }", "${ nn + n2 }"),

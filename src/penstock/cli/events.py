@@ -13,11 +13,13 @@ from penstock.cli import exits
 @exits.guarded
 def events(
     source: Annotated[
-        str, typer.Argument(help="What `run --save` or `run --json` wrote; - for stdin.", metavar="FILE.jsonl")
+        str,
+        typer.Argument(help="What `run --save` or `run --json` wrote; - for stdin.", metavar="FILE.jsonl"),
     ],
     after: Annotated[int, typer.Option(help="Only events past this number.", metavar="N", min=0)] = 0,
     type: Annotated[
-        list[str] | None, typer.Option(help="Only events of this type, e.g. task_error. Repeatable.", metavar="TYPE")
+        list[str] | None,
+        typer.Option(help="Only events of this type, e.g. task_error. Repeatable.", metavar="TYPE"),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="The JSON Lines as they are.")] = False,
 ) -> None:

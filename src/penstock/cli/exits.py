@@ -15,7 +15,14 @@ from typing import ParamSpec
 import typer
 
 from penstock.cli.text import legible
-from penstock.errors import DefinitionError, ExpressionError, PenstockError, UnknownRun, UnknownTool, Unsupported
+from penstock.errors import (
+    DefinitionError,
+    ExpressionError,
+    PenstockError,
+    UnknownRun,
+    UnknownTool,
+    Unsupported,
+)
 
 OK = 0
 FAILED = 1
@@ -68,7 +75,7 @@ def guarded(verb: Callable[P, None]) -> Callable[P, None]:
             raise
         except BrokenPipeError:
             abandon_stdout()  # whoever was reading has seen enough
-        except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - the edge: from here on there is only the shell
+        except (KeyboardInterrupt, Exception) as error:
             raise typer.Exit(report(error)) from error
 
     return inner

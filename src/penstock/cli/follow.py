@@ -152,7 +152,7 @@ def _tasks_left(loop: asyncio.AbstractEventLoop) -> bool:
 
 
 def _threads_left() -> bool:
-    """Whether a thread that would hold up the exit is still at work, e.g. in a step that cannot be cancelled."""
+    """Whether a thread is still at work that would hold up the exit: a step that cannot be cancelled."""
     until = time.monotonic() + PATIENCE
     for thread in threading.enumerate():
         if thread is not threading.main_thread() and not thread.daemon:

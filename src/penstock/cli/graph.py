@@ -24,7 +24,8 @@ _BY_SUFFIX = {".svg": Format.SVG, ".mmd": Format.MERMAID, ".mermaid": Format.MER
 def graph(
     file: Annotated[Path, typer.Argument(help="The workflow file.", metavar="FILE")],
     format: Annotated[
-        Format | None, typer.Option(help="What to draw; by default what OUT ends in, else a tree.", show_default=False)
+        Format | None,
+        typer.Option(help="What to draw; by default what OUT ends in, else a tree.", show_default=False),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write to a file instead of stdout.", metavar="OUT")

@@ -84,10 +84,7 @@ class Screen:
         view = self._view
         room = max(4, self._console.height - 5)
         names = min(NAME, view.widest)
-        if len(view.rows) <= room:
-            body = self._whole(now, names)
-        else:
-            body = self._part(now, names, room)
+        body = self._whole(now, names) if len(view.rows) <= room else self._part(now, names, room)
         lines = [self._head(now), Text(), *body, Text(), self._foot()]
         if view.ended and view.reason:
             lines.append(Text(one_line(view.reason), COLOURS[view.status]))
@@ -177,7 +174,10 @@ class Screen:
             took = span(row.seconds(now)) if row.ended else ticking(row.seconds(now))
         quiet = row.state in ("waiting", "skipped")
         return Text.assemble(
-            (f"{mark} ", colour), (set_cell_size(name, names), "dim" if quiet else ""), f"  {took:>8}  ", self._detail(row, now)
+            (f"{mark} ", colour),
+            (set_cell_size(name, names), "dim" if quiet else ""),
+            f"  {took:>8}  ",
+            self._detail(row, now),
         )
 
     def _detail(self, row: Row, now: float) -> Text:
@@ -186,7 +186,9 @@ class Screen:
                 return self._running(row)
             case "retrying":
                 wait = ticking(row.retry_at - now)
-                return Text(f"attempt {row.attempt} failed, again in {wait}: {one_line(row.reason)}", "yellow")
+                return Text(
+                    f"attempt {row.attempt} failed, again in {wait}: {one_line(row.reason)}", "yellow"
+                )
             case "failed":
                 tries = f"{row.attempt} attempts: " if row.attempt > 1 else ""
                 return Text(f"{tries}{one_line(row.reason)}", "red")
@@ -224,7 +226,7 @@ def _outcome(row: Row) -> str:
 class LiveView:
     """Draws the screen in place while events come in, and leaves the last frame standing."""
 
-    period = PERIOD
+    period: float | None = PERIOD
 
     def __init__(self, view: View, screen: Screen, console: Console) -> None:
         self._view = view

@@ -105,7 +105,7 @@ class Outlet:
 class JsonLines:
     """Events as JSON Lines, whole lines only, then the summary as the last line."""
 
-    period = None
+    period: float | None = None
 
     def __init__(self, file: int, run: RunId) -> None:
         self._file = file
@@ -125,7 +125,7 @@ class JsonLines:
 class PlainLines:
     """One line for each task event, on stderr."""
 
-    period = None
+    period: float | None = None
 
     def __init__(self, view: View, run: RunId) -> None:
         self._view = view

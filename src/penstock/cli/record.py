@@ -32,6 +32,24 @@ class Line(NamedTuple):
     """None for the summary, and for an event that this version does not know."""
 
 
+class Step(msgspec.Struct):
+    status: str
+    attempts: int
+    iterations: int
+    reason: str
+
+
+class Summary(msgspec.Struct):
+    """The shape of the last line."""
+
+    run_id: str
+    status: str
+    outputs: dict[str, Any]
+    steps: dict[str, Step]
+    pending: list[dict[str, Any]]
+    duration_ms: float
+
+
 class Record(NamedTuple):
     """A saved run as a whole."""
 
@@ -112,7 +130,13 @@ def _line(raw: bytes, source: str, number: int) -> Line:
     if not isinstance(data, dict) or not isinstance(data.get("run_id"), str):
         hint = "expected what `penstock run --save` or `--json` writes"
         raise _wrong(source, number, "this is not a line of a saved run", hint)
-    return Line(raw, data, _event(data) if "type" in data else None)
+    if "type" in data:
+        return Line(raw, data, _event(data))
+    try:
+        msgspec.convert(data, Summary)
+    except msgspec.ValidationError as error:
+        raise _wrong(source, number, f"this is not how a run is summed up: {error}", "") from None
+    return Line(raw, data, None)
 
 
 def _event(data: dict[str, Any]) -> Event | None:

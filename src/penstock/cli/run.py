@@ -25,7 +25,9 @@ def run(
     inputs: Annotated[
         str, typer.Option(help="Inputs as a JSON object: a file, or - for stdin.", metavar="FILE")
     ] = "",
-    json: Annotated[bool, typer.Option("--json", help="Events as JSON Lines, then one line with the result.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Events as JSON Lines, then one line with the result.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the outputs.")] = False,
     store: Annotated[
         str, typer.Option(help="Where runs are remembered; in this version memory: alone.", metavar="URL")
@@ -34,7 +36,8 @@ def run(
         str, typer.Option(help="Stop the run after this time, e.g. 90s, 5m.", metavar="DURATION")
     ] = "",
     save: Annotated[
-        Path | None, typer.Option(help="Also write the JSON Lines to a file, for `show` and `events`.", metavar="FILE")
+        Path | None,
+        typer.Option(help="Also write the JSON Lines to a file, for `show` and `events`.", metavar="FILE"),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, run nothing.")] = False,
 ) -> None:

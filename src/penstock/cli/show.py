@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 @exits.guarded
 def show(
     source: Annotated[
-        str, typer.Argument(help="What `run --save` or `run --json` wrote; - for stdin.", metavar="FILE.jsonl")
+        str,
+        typer.Argument(help="What `run --save` or `run --json` wrote; - for stdin.", metavar="FILE.jsonl"),
     ],
     json: Annotated[bool, typer.Option("--json", help="One line: the one that ends `run --json`.")] = False,
     all: Annotated[bool, typer.Option("--all", help="Every step, however many there are.")] = False,

@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Any, Final
+from typing import Any, Final, Self
 
 WORDS: Final = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 
@@ -27,7 +27,7 @@ class Interrupts:
         """Puts the terminal right before leaving at once."""
         self._before: dict[signal.Signals, Any] = {}
 
-    def __enter__(self) -> Interrupts:
+    def __enter__(self) -> Self:
         for number in WORDS:
             self._before[number] = signal.signal(number, self._caught)
         return self

@@ -43,9 +43,14 @@ class Timeline:
         view = self._view
         started = datetime.fromtimestamp(view.started, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         yield Text.assemble(
-            (view.workflow, "bold"), "  ", (view.status, COLOURS.get(view.status, "")), f"  {span(self._length)}"
+            (view.workflow, "bold"),
+            "  ",
+            (view.status, COLOURS.get(view.status, "")),
+            f"  {span(self._length)}",
         )
-        yield Text(f"run {self._saved.run_id}, started {started}, {count(self._saved.events, 'event')}", "dim")
+        yield Text(
+            f"run {self._saved.run_id}, started {started}, {count(self._saved.events, 'event')}", "dim"
+        )
         counts = ", ".join(f"{n:,} {state}" for state, n in view.counts.items() if n)
         yield Text(f"{count(len(view.rows), 'step')}: {counts}", "dim")
         if view.reason:

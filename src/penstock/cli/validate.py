@@ -42,7 +42,9 @@ def validate(
 
 def _refuse(file: Path, problems: tuple[Problem, ...], *, json: bool) -> None:
     if json:
-        _print_json({"file": str(file), "valid": False, "problems": [_plain(problem) for problem in problems]})
+        _print_json(
+            {"file": str(file), "valid": False, "problems": [_plain(problem) for problem in problems]}
+        )
         return
     for problem in problems:
         exits.say(str(problem))
@@ -56,7 +58,13 @@ def _accept(file: Path, source: Source, *, json: bool) -> None:
     layers, needs = len(set(graph.layers)), sum(map(len, graph.needs))
     notes = [located(source, note) for note in unsupported(workflow)]
     if json:
-        facts = {"name": workflow.name, "steps": len(graph.ids), "layers": layers, "needs": needs, "hash": graph.hash}
+        facts = {
+            "name": workflow.name,
+            "steps": len(graph.ids),
+            "layers": layers,
+            "needs": needs,
+            "hash": graph.hash,
+        }
         shown = [_plain(note) for note in notes]
         _print_json({"file": str(file), "valid": True, "problems": [], **facts, "notes": shown})
         return

@@ -95,7 +95,7 @@ class NativeEngine:
     @property
     def threads(self) -> Threads:
         if self._threads is None:
-            self._threads = Threads(asyncio.get_running_loop())
+            self._threads = Threads()
         return self._threads
 
     async def close(self) -> None:
@@ -449,7 +449,8 @@ class Drive:
         return Task(self.id, step, effect.iteration, effect.item, effect.attempt)
 
     async def in_thread(self, call: Callable[[], Any]) -> Any:
-        return await self.engine.threads.call(call)
+        context = contextvars.copy_context()
+        return await self.loop.run_in_executor(self.engine.threads, context.run, call)
 
     async def child(self, task: Task, flow: Prepared, inputs: dict[str, Any]) -> Ended:
         if self.id.count("/") >= DEEPEST:

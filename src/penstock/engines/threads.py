@@ -2,53 +2,50 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 import queue
 import threading
 from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from typing import Any
-
-Order = tuple[Callable[[], Any], contextvars.Context, asyncio.Future[Any]]
 
 IDLE = 10.0
 """Seconds a thread waits for more work before it ends."""
 
+_Order = tuple[Future[Any], Callable[[], Any]]
 
-class Threads:
+
+class Threads(Executor):
     """As many threads as there are calls at once; the engine's slots bound that number."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
-        self._idle = 0
+    def __init__(self) -> None:
+        self._orders: queue.SimpleQueue[_Order] = queue.SimpleQueue()
         self._lock = threading.Lock()
+        self._idle = 0
+        """Threads that wait and have not been promised an order."""
         self._count = 0
 
-    async def call(self, function: Callable[[], Any]) -> Any:
-        """What the function returns or raises. Cancelling stops the waiting, not the thread."""
-        done: asyncio.Future[Any] = self._loop.create_future()
-        order = (function, contextvars.copy_context(), done)
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        order: _Order = (Future(), lambda: fn(*args, **kwargs))
         with self._lock:
-            if self._idle:
+            waiting = self._idle > 0
+            if waiting:
                 self._idle -= 1
-                self._orders.put(order)
-                order = None  # type: ignore[assignment]  # taken
-        if order is not None:
-            self._count += 1
+            else:
+                self._count += 1
+        if waiting:
+            self._orders.put(order)
+        else:
             name = f"penstock-{self._count}"
             threading.Thread(target=self._work, args=(order,), name=name, daemon=True).start()
-        return await done
+        return order[0]
 
-    def _work(self, order: Order) -> None:
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Nothing to do: idle threads end by themselves, and none holds the process."""
+
+    def _work(self, order: _Order) -> None:
         while True:
-            function, context, done = order
-            try:
-                outcome: tuple[Any, BaseException | None] = (context.run(function), None)
-            except BaseException as error:  # noqa: BLE001 - handed to whoever waits
-                outcome = (None, error)
-            self._report(done, *outcome)
-            del function, context, done, outcome
+            _carry_out(*order)
+            del order
             with self._lock:
                 self._idle += 1
             try:
@@ -60,20 +57,13 @@ class Threads:
                         return
                 order = self._orders.get()  # everyone who waits has been promised one: it is on its way
 
-    def _report(self, done: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
-        try:
-            self._loop.call_soon_threadsafe(_settle, done, value, error)
-        except RuntimeError:
-            return  # the loop is closed: nobody waits any more
 
-
-def _settle(done: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
-    if done.done():
+def _carry_out(future: Future[Any], call: Callable[[], Any]) -> None:
+    if not future.set_running_or_notify_cancel():
         return
-    if error is None:
-        done.set_result(value)
-    elif isinstance(error, StopIteration):
-        # A future refuses it; say what happened instead.
-        done.set_exception(RuntimeError("the function raised StopIteration"))
+    try:
+        result = call()
+    except BaseException as error:  # noqa: BLE001 - handed to whoever waits
+        future.set_exception(error)
     else:
-        done.set_exception(error)
+        future.set_result(result)

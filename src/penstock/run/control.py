@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.run.state import dig
+from penstock.run.state import control_key, dig
 from penstock.workflow.expr import MISSING
 from penstock.workflow.graph import Graph
 
@@ -20,5 +20,5 @@ def control_values(graph: Graph, i: int, output: Any) -> dict[str, Any]:
     for path in graph.control[i]:
         value = dig(output, path)
         if value is not MISSING and len(msgspec.json.encode(value)) <= LIMIT:
-            values[".".join(path)] = value
+            values[control_key(path)] = value
     return values

@@ -258,7 +258,7 @@ class Run:
             return self.reasons[i][1] if self.phase[i] == FAILED else None
         if self.phase[i] != SUCCEEDED:
             return None  # skipped, failed with `on_error: continue`, or not needed to have ended
-        return self.control.get(i, {}).get(".".join(path[3:]), MISSING)
+        return self.control.get(i, {}).get(control_key(path[3:]), MISSING)
 
     def snapshot(self) -> dict[str, Any]:
         """Everything the events determine, as plain data. Equal runs have equal snapshots."""
@@ -292,6 +292,11 @@ class Run:
     def encoded(self) -> bytes:
         """The snapshot as bytes: two folds of the same events are equal to the last bit."""
         return msgspec.json.encode(self.snapshot(), order="sorted")
+
+
+def control_key(path: Path) -> str:
+    """A path below an output as the key it is kept under: dotted, and unambiguous all the same."""
+    return ".".join(part.replace("\\", "\\\\").replace(".", "\\.") for part in path)
 
 
 def dig(value: Any, path: Path) -> Any:

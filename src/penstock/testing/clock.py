@@ -53,6 +53,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._alarms: list[tuple[float, int, _Alarm]] = []
         self._numbers = count()
         self._jobs: set[_Job] = set()
+        self.over = False
+        """The clock will not move any more: nobody sleeps on."""
         super().__init__(_Impatient(self))
 
     def time(self) -> float:
@@ -100,7 +102,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     async def shutdown_default_executor(self, *args: Any) -> None:
         job = _Job(self)  # joining threads is work, too
         self._jobs.add(job)
-        _rouse(self)
+        self._rouse()
         try:
             await super().shutdown_default_executor(*args)
         finally:
@@ -108,7 +110,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def close(self) -> None:
         super().close()
-        _rouse(self)
+        self._rouse()
+
+    def _rouse(self) -> None:
+        with _sleepers:
+            self.over = True
+            for job in _asleep:
+                if job.loop is self:
+                    job.alarm.set()
 
 
 class _Alarm(asyncio.TimerHandle):
@@ -149,6 +158,8 @@ class _Job:
     def doze(self, seconds: float) -> None:
         self.alarm.clear()
         with _sleepers:
+            if self.loop.over:
+                return
             _asleep.add(self)
         try:
             self.loop.call_soon_threadsafe(self._set, seconds)
@@ -171,14 +182,6 @@ class _Job:
 
 _sleepers = threading.Lock()
 _asleep: set[_Job] = set()
-
-
-def _rouse(loop: VirtualLoop) -> None:
-    """Wake the threads that sleep on a clock which will not move any more."""
-    with _sleepers:
-        for job in _asleep:
-            if job.loop is loop:
-                job.alarm.set()
 
 
 class _Impatient(selectors.DefaultSelector):

@@ -159,11 +159,13 @@ class Copy:
         done: list[str] = []
         start = 0
         while (opening := text.find("${", start)) >= 0:
-            closing = _closing(text, opening + 2)
-            if closing < 0 or text[opening - 1 : opening] == "$":
+            if text[opening - 1 : opening] == "$":
                 done.append(text[start : opening + 2])
                 start = opening + 2
                 continue
+            closing = _closing(text, opening + 2)
+            if closing < 0:
+                break
             body = text[opening + 2 : closing]
             value = self._value(body)
             if value is not None and opening == 0 and closing == len(text) - 1:

@@ -10,8 +10,19 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from penstock.ids import StepId
-from penstock.workflow.graph import Graph
-from penstock.workflow.picture import LABEL, Box, Picture, clean, headline, notes, picture, routes_of, short
+from penstock.workflow.graph import END, HUMAN, Graph
+from penstock.workflow.picture import (
+    LABEL,
+    Box,
+    Picture,
+    capped,
+    clean,
+    headline,
+    notes,
+    picture,
+    routes_of,
+    short,
+)
 from penstock.workflow.svg import svg
 
 __all__ = ["MARKS", "mermaid", "svg", "tree"]
@@ -31,6 +42,7 @@ MARKS: Final[Mapping[str, str]] = {
 """A step's state as one character; what is not listed is a dot."""
 
 _ARROWS: Final = {"route": "⇢", "loop": "↺", "detour": "⇄"}
+_RESERVED: Final = {END: "end", HUMAN: "human"}
 _ID_WIDTH: Final = 28
 _USES_WIDTH: Final = 36
 _NEEDS: Final = 4
@@ -107,10 +119,11 @@ def _lines(
         rest = [f"{len(needs) - _NEEDS:,} more"] if len(needs) > _NEEDS else []
         parts.append(f"← {', '.join((*named, *rest))}")
     lines = ["  ".join([f"{number:>{gutter}} {bracket} {mark} {parts[0]}", *parts[1:]]).rstrip()]
-    router = graph.routers.get(i)
-    for kind, target, label in routes_of(router) if router else ():
-        name = graph.ids[target] if target >= 0 else "end" if target == -1 else "human"
-        lines.append(f"{'':{gutter}}     {_ARROWS[kind]} {name:{widths[0]}}  {short(label, LABEL)}")
+    if router := graph.routers.get(i):
+        for kind, target, label in routes_of(router):
+            name = graph.ids[target] if target >= 0 else _RESERVED[target]
+            text = short(capped(router, kind, label), LABEL)
+            lines.append(f"{'':{gutter}}     {_ARROWS[kind]} {name:{widths[0]}}  {text}")
     return lines
 
 

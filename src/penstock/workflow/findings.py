@@ -68,6 +68,7 @@ class Findings:
         """In the order of the definition, at most `SHOWN`, with a place where one is known."""
         found = sorted(self._found, key=_position)
         shown = [self._problem(finding, locate) for finding in found[:SHOWN]]
+        shown.sort(key=lambda problem: (problem.line, problem.column))
         if more := len(found) - len(shown):
             shown.append(Problem(f"and {more:,} more problem{'s' if more > 1 else ''}"))
         return shown

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from typing import Any, Final
 
 import msgspec
 
 from penstock.errors import DefinitionError, InputError, Problem
+from penstock.workflow.findings import did_you_mean
 from penstock.workflow.plain import plain
 from penstock.workflow.spec import Input, InputType, Workflow
 
@@ -111,7 +111,8 @@ def _checked(name: str, value: Any, declared: Input, problems: list[Problem]) ->
         problems.append(_wrong(name, fresh, declared))
     elif declared.enum and not among(fresh, declared.enum):
         choices = ", ".join(map(shown, declared.enum))
-        hint = _near(fresh, [one for one in declared.enum if isinstance(one, str)])
+        words = [one for one in declared.enum if isinstance(one, str)]
+        hint = did_you_mean(fresh, words) if isinstance(fresh, str) else ""
         problems.append(Problem(f"{shown(fresh)} is not one of {choices}", hint, where=f"inputs.{name}"))
     return fresh
 
@@ -126,17 +127,12 @@ def _missing(name: str, declared: Input) -> Problem:
 
 
 def _unknown(name: str, workflow: Workflow) -> Problem:
-    hint = _near(name, list(workflow.inputs))
+    hint = did_you_mean(name, workflow.inputs)
     if not hint and workflow.inputs:
         hint = f"it takes {', '.join(workflow.inputs)}"
     elif not hint:
         hint = "it takes none"
     return Problem(f"the workflow has no input {name!r}", hint)
-
-
-def _near(word: Any, known: list[str]) -> str:
-    found = get_close_matches(word, known, n=1) if isinstance(word, str) else []
-    return f"did you mean {found[0]!r}?" if found else ""
 
 
 def _integer(text: str) -> int:

@@ -15,7 +15,7 @@ import msgspec
 from penstock.workflow import durations
 from penstock.workflow.interpolate import expression_text
 from penstock.workflow.names import did_you_mean
-from penstock.workflow.nodes import Node, describe
+from penstock.workflow.nodes import Node, describe, quoted
 from penstock.workflow.problems import Problems
 
 Schema = dict[str, Any]
@@ -161,10 +161,10 @@ class Duration:
             return wrong(node, problems, "a duration", f"write {durations.EXAMPLES}, or seconds as a number")
         if length < 0 or (length == 0 and not self.zero):
             least = "0 or more" if self.zero else "more than 0"
-            problems.add(node, f"{value} is too short", f"a duration here is {least}")
+            problems.add(node, f"{describe(node)} is too short", f"a duration here is {least}")
             return BAD
         if length > durations.LONGEST:
-            problems.add(node, f"{value} is too long", "the longest duration is ten years")
+            problems.add(node, f"{describe(node)} is too long", "the longest duration is ten years")
             return BAD
         return float(length)
 
@@ -386,7 +386,7 @@ class Section:
             hint = f"use {meant!r}"
         else:
             hint = meant or did_you_mean(key, self.keys) or f"the keys here are {', '.join(self.keys)}"
-        problems.add(node, f"unknown key {key!r}", hint, key=key)
+        problems.add(node, f"unknown key {quoted(key)}", hint, key=key)
 
     def schema(self) -> Schema:
         return {"$ref": f"#/$defs/{self.name}"}

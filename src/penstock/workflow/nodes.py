@@ -6,9 +6,12 @@ Treated as immutable once made, so that copies may share what does not change.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from penstock.workflow.plain import plain
+
+LONGEST_QUOTE: Final = 40
+"""Characters of a document's text that a message repeats."""
 
 Kind = Literal["map", "list", "scalar"]
 Spot = tuple[int, int]
@@ -81,6 +84,11 @@ class Node:
         return root
 
 
+def quoted(text: str) -> str:
+    """A text as it may stand in a message: in quotes, and not too long."""
+    return repr(text if len(text) <= LONGEST_QUOTE else text[: LONGEST_QUOTE - 3] + "...")
+
+
 def describe(node: Node) -> str:
     """What stands there, in the words of a message."""
     value = node.value
@@ -93,5 +101,5 @@ def describe(node: Node) -> str:
     if value == "":
         return "empty text"
     if isinstance(value, str):
-        return f"the text {value if len(value) <= 40 else value[:37] + '...'!r}"
+        return f"the text {quoted(value)}"
     return f"the number {value}"

@@ -110,7 +110,6 @@ def notes(graph: Graph, i: int) -> list[str]:
 def routes_of(router: Router) -> Iterator[tuple[EdgeKind, int, str]]:
     """The ways out of a router, in the order in which they are tried."""
     kinds: dict[int, EdgeKind] = dict.fromkeys(router.back, "loop")
-    again = f"up to {router.max_iterations}×"
     for expression, target in router.conditions:
         yield kinds.get(target, "route"), target, expression.source
     for key, target in router.branches.items():
@@ -118,12 +117,19 @@ def routes_of(router: Router) -> Iterator[tuple[EdgeKind, int, str]]:
     for target in router.tie_targets:
         yield kinds.get(target, "route"), target, "tie-breaker"
     if router.loop_target is not None:
-        yield "loop", router.loop_target, again
+        yield "loop", router.loop_target, ""
     if router.next is not None:
         first = not (router.conditions or router.branches or router.loop_target is not None)
         yield kinds.get(router.next, "route"), router.next, "next" if first else "else"
     if router.detour is not None:
         yield "detour", router.detour, "detour"
+
+
+def capped(router: Router, kind: EdgeKind, label: str) -> str:
+    """The label of a way out; a way back says first how often it may be taken."""
+    if kind != "loop":
+        return label
+    return f"up to {router.max_iterations}×" + (f": {label}" if label else "")
 
 
 def _place_steps(drawn: Picture, states: Mapping[StepId, str], limit: int) -> list[int]:
@@ -194,7 +200,5 @@ def _edges(graph: Graph) -> Iterator[Edge]:
         for kind, target, label in routes_of(router):
             labels.setdefault((kind, target), []).append(label)
         for (kind, target), texts in labels.items():
-            label = " / ".join(dict.fromkeys(texts))
-            if kind == "loop" and f"up to {router.max_iterations}×" not in texts:
-                label = f"{short(label, LABEL - 12)}, up to {router.max_iterations}×"
-            yield Edge(kind, i, target, short(label, LABEL))
+            label = " / ".join(text for text in dict.fromkeys(texts) if text)
+            yield Edge(kind, i, target, short(capped(router, kind, label), LABEL))

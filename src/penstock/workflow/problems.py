@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from penstock.errors import DefinitionError, Problem
 from penstock.workflow.findings import SHOWN
-from penstock.workflow.nodes import Node, Spot
+from penstock.workflow.nodes import LONGEST_QUOTE, Node, Spot, quoted
 
 _Trail = tuple["_Trail | None", str | int, Node]
 """A chain of keys from the node up to the root; each link holds the node at its key."""
@@ -86,7 +86,8 @@ def _where(trail: _Trail | None, prefix: str) -> str:
     while trail is not None:
         trail, label, node = trail
         name = _id_of(node) if isinstance(label, int) else label
-        parts.append(f".{name}" if name else f"[{label}]")
+        plain = name.isprintable() and len(name) <= LONGEST_QUOTE
+        parts.append(f".{name if plain else quoted(name)}" if name else f"[{label}]")
     return (prefix + "".join(reversed(parts))).lstrip(".")
 
 

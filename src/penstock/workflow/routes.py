@@ -84,6 +84,7 @@ class Routes:
         self._sites = sites
         self._findings = findings
         self._drafts: dict[int, _Draft] = {}
+        self._broken: set[str | int] = set()
         self.forward: dict[int, tuple[int, ...]] = {}
         """Router to the steps it may lead on to. This and what follows is known after `join`."""
         self.routed: dict[int, tuple[int, ...]] = {}
@@ -207,19 +208,22 @@ class Routes:
         target = self._index.get(StepId(name))
         if target is None:
             hint = self._findings.near(name, chain(self._index, _RESERVED))
-            self._findings.add(place, f"no step is called {name!r}", hint)
+            self._refuse(place, f"no step is called {name!r}", hint)
         elif target < self._first:
-            self._findings.add(
-                place, f"{name!r} is part of the run already", "route to steps added with this one"
-            )
+            self._refuse(place, f"{name!r} is part of the run already", "route to steps added with this one")
             return None
         return target
 
     def _step_target(self, name: str | None, place: Place) -> int | None:
         if name in _RESERVED:
-            self._findings.add(place, f"must be a step, not {name!r}")
+            self._refuse(place, f"must be a step, not {name!r}")
             return None
         return self._target(name, place)
+
+    def _refuse(self, place: Place, message: str, hint: str = "") -> None:
+        """Refuse a target, and say no more of its router: what is missing there may be this target."""
+        self._broken.add(place[1])
+        self._findings.add(place, message, hint)
 
     def _check_parts(self, routing: Routing, place: Place) -> None:
         """What can be said of a routing without looking at the rest of the graph."""
@@ -241,6 +245,8 @@ class Routes:
             add((*place, "tie_breaker"), "has no way out without an answer", "add `next: STEP` beside it")
 
     def _check_loop(self, draft: _Draft, bodies: Mapping[int, tuple[int, ...]], place: Place) -> None:
+        if place[1] in self._broken:
+            return
         routing = draft.routing
         add = self._findings.add
         if draft.loop_target is not None and draft.loop_target not in bodies:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Literal
 
 import msgspec
@@ -206,8 +207,36 @@ class Workflow(_Value, frozen=True):
 
 
 def encode(workflow: Workflow) -> bytes:
-    """The canonical JSON of a definition: what is hashed, stored and pinned."""
-    return msgspec.json.encode(workflow, order="sorted")
+    """The canonical JSON of a definition: what is hashed, stored and pinned.
+
+    A default that was written out equals one that was left out.
+    """
+    return msgspec.json.encode(_sparse(workflow), order="sorted")
+
+
+def _sparse(value: Any) -> Any:
+    """A part of a definition without what equals its default. Only as deep as definitions are nested."""
+    if isinstance(value, _Value):
+        found = ((name, getattr(value, attribute), default) for name, attribute, default in _fields(type(value)))
+        return {name: _sparse(one) for name, one, default in found if one is not default and one != default}
+    if isinstance(value, tuple):
+        return [_sparse(one) for one in value]
+    if isinstance(value, Mapping) and value and isinstance(next(iter(value.values())), _Value):
+        return {key: _sparse(one) for key, one in value.items()}
+    return value
+
+
+@cache
+def _fields(kind: type[_Value]) -> tuple[tuple[str, str, Any], ...]:
+    """Name in the file, name of the attribute and default of each field."""
+    return tuple(
+        (
+            field.encode_name,
+            field.name,
+            field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory(),
+        )
+        for field in msgspec.structs.fields(kind)
+    )
 
 
 def decode(data: bytes) -> Workflow:

@@ -32,6 +32,9 @@ _CORNER: Final = 8
 _STACK: Final = 5
 """How far the second box of a map shows behind the first."""
 
+Drawn = tuple[str, str]
+"""A line and its label; labels come on top of all lines."""
+
 
 def svg(graph: Graph, states: Mapping[StepId, str] | None = None, *, limit: int = 300) -> str:
     """Draw a workflow; `states` colours its steps."""
@@ -48,7 +51,7 @@ class _Drawing:
         labels = [len(edge.label) for edge in drawn.edges if edge.label]
         self.label = int(min(max(labels, default=0), self.width / _SMALL + 4))
         """Letters that a label may have."""
-        ahead = self.label * _SMALL + 44 if labels else 64.0
+        ahead = self.label * _SMALL + 60 if labels else 64.0
         down = widest * (self.width + _GAP)
         right = len(drawn.layers) * (self.width + ahead)
         self.sideways = right <= down
@@ -60,8 +63,8 @@ class _Drawing:
         """How far the drawing reaches across; loops push it out."""
 
     def text(self) -> str:
-        edges = [self._edge(edge, way) for edge, way in zip(self._onward(), self.plan.bends, strict=True)]
-        loops = list(self._loops())
+        onward = [self._edge(edge, way) for edge, way in zip(self._onward(), self.plan.bends, strict=True)]
+        lines, labels = zip(*onward, *self._loops(), strict=True) if self.drawn.edges else ((), ())
         boxes = [self._box(number, box) for number, box in enumerate(self.drawn.boxes)]
         across = self.high - self.low
         along = self.plan.along[-1] + self.thickness / 2 if self.plan.along else 0.0
@@ -80,7 +83,7 @@ class _Drawing:
             STYLE,
             tag("rect", class_="page", width=width, height=height, rx=12),
             tag("text", _text(name) + counted, class_="name", x=_MARGIN, y=_MARGIN + 14),
-            group(x, y, "\n".join((*edges, *loops, *boxes))),
+            group(x, y, "\n".join((*lines, *labels, *boxes))),
             group(_MARGIN, height - _MARGIN - 8, keys) if keys else "",
         )
         size: dict[str, str | float] = {"viewBox": f"0 0 {width} {height}", "width": width, "height": height}
@@ -119,7 +122,7 @@ class _Drawing:
         across, along = point
         return f"{along:.1f} {across:.1f}" if self.sideways else f"{across:.1f} {along:.1f}"
 
-    def _edge(self, edge: Edge, way: Sequence[int]) -> str:
+    def _edge(self, edge: Edge, way: Sequence[int]) -> Drawn:
         """A line that leaves and enters boxes straight and passes rows between them straight."""
         half = self.thickness / 2
         first = self.drawn.boxes[edge.source].layer + 1
@@ -137,10 +140,17 @@ class _Drawing:
                 path.append(f"C{self._at((start[0], middle))} {self._at((end[0], middle))} {self._at(end)}")
         label = ""
         if edge.label:
-            (a, b), (c, d) = points[:2]
-            at = (a + (c - a) * 0.7, b + (d - b) * 0.6)
-            label = self._label(edge, (self.plan.across[way[0]], self.plan.along[first]) if way else at)
-        return _line(edge, "".join(path), self._names(edge)) + label
+            label = self._label(edge, self._label_place(edge, points, way))
+        return _line(edge, "".join(path), self._names(edge)), label
+
+    def _label_place(self, edge: Edge, points: Sequence[Point], way: Sequence[int]) -> Point:
+        """Where a line is by itself: in the first row it passes, or near the box it leads to."""
+        (a, b), (c, d) = points[:2]
+        if way:
+            return c, self.plan.along[self.drawn.boxes[edge.source].layer + 1]
+        if self.sideways:
+            return c, d - len(short(edge.label, self.label)) * _SMALL / 2 - 14
+        return a + (c - a) * 0.7, b + (d - b) * 0.6
 
     def _depth(self, box: int) -> float:
         """Half of a box along the flow; `end` and `human` are smaller than steps."""
@@ -161,7 +171,7 @@ class _Drawing:
             "text", _text(text), class_=f"label {edge.kind}", x=x, y=y + 4, text_anchor=anchor
         )
 
-    def _loops(self) -> Iterator[str]:
+    def _loops(self) -> Iterator[Drawn]:
         """Lines back, led around the boxes on the nearer side; inner loops inside outer ones."""
         boxes = self.drawn.boxes
         loops = [edge for edge in self.drawn.edges if boxes[edge.source].layer >= boxes[edge.target].layer]
@@ -192,7 +202,7 @@ class _Drawing:
             blocked[1] += len(row) - 1 - place
         return int(blocked[1] <= blocked[0])
 
-    def _loop(self, edge: Edge, sign: int, lane: float) -> str:
+    def _loop(self, edge: Edge, sign: int, lane: float) -> Drawn:
         start, end = self._along(edge.source), self._along(edge.target)
         if edge.source == edge.target:
             start, end = start + self.thickness / 5, end - self.thickness / 5
@@ -212,9 +222,9 @@ class _Drawing:
         path = f"M{at[0]}L{at[1]}Q{at[2]} {at[3]}L{at[4]}Q{at[5]} {at[6]}L{at[7]}"
         anchor = "middle" if self.sideways else "start" if sign > 0 else "end"
         if edge.source == edge.target:
-            return _line(edge, path, self._names(edge))  # the box itself says how often
+            return _line(edge, path, self._names(edge)), ""  # the box itself says how often
         label = self._label(edge, (lane + sign * (9 if self.sideways else 7), (start + end) / 2), anchor)
-        return _line(edge, path, self._names(edge)) + label
+        return _line(edge, path, self._names(edge)), label
 
     def _names(self, edge: Edge) -> str:
         ends = [_name(self.drawn, number) for number in (edge.source, edge.target)]

@@ -27,7 +27,7 @@ from yaml.events import (
 )
 
 from penstock.errors import DefinitionError, Problem
-from penstock.workflow.nodes import Node
+from penstock.workflow.nodes import Node, quoted
 from penstock.workflow.plain import INT_MAX, INT_MIN, MAX_DEPTH
 
 __all__ = ["MAX_ALIASED", "MAX_BYTES", "Node", "decode", "parse"]
@@ -185,7 +185,7 @@ class _Composer:
             self._check_plain_key(event)
         keys = frame.keys
         if key in keys:
-            self._complain(event, f"duplicate key {key!r}", f"it is already on line {keys[key][0]}")
+            self._complain(event, f"duplicate key {quoted(key)}", f"it is already on line {keys[key][0]}")
         else:
             keys[key] = (event.start_mark.line + 1, event.start_mark.column + 1)
         frame.key = key
