@@ -130,6 +130,12 @@ class Penstock:
         await self.engine.close()
         await self.store.close()
 
+    async def resume(self, id: str) -> RunHandle:
+        """Go on with a run that stopped before its end. What has finished is not done again."""
+        run = RunId(id)
+        workflow = await self.store.definition(run)
+        return RunHandle(await self.engine.resume(self.prepare(workflow), run), self)
+
     async def start(self, flow: Flow, /, **inputs: Any) -> RunHandle:
         """Start a run and return at once. Nothing is executed when anything is wrong with it."""
         return await self.start_with(flow, inputs)
@@ -166,6 +172,13 @@ class Penstock:
 
 
 def _store(url: str) -> Store:
-    if url in ("memory:", "memory://"):
+    """The store that a URL names."""
+    kind, _, rest = url.partition(":")
+    if kind == "memory":
         return MemoryStore()
-    raise Unsupported([Problem(f"store {url!r} is not carried out by this version", "use memory:")])
+    if kind == "sqlite":
+        from penstock.store.sqlite import SqliteStore
+
+        return SqliteStore(rest.removeprefix("///"))
+    hint = "memory:, sqlite:///path or postgresql://…"
+    raise Unsupported([Problem(f"{url!r} is not a store", hint)])

@@ -9,7 +9,10 @@ PenstockError
 ├── UnknownTool          nothing callable has that id
 ├── CommandRejected      a command was refused; the run is as it was
 ├── RunFailed            a run ended without success, and the caller asked for an exception
-└── Conflict             someone else appended to this run first
+├── Conflict             someone else appended to this run first
+├── Owned                another process is driving this run
+└── StoreError           the store cannot be read, or is not what it should be
+    └── WrongKey         its payloads were sealed with another key
 
 A runtime error inside an expression is not an exception: it is a value (`workflow.expr.Failure`).
 A failed step is not an exception either: it is an event.
@@ -123,3 +126,25 @@ class Conflict(PenstockError):
         super().__init__(f"run {run} moved past event {after}")
         self.run = run
         self.after = after
+
+
+class Owned(PenstockError):
+    """Another process drives this run. Send it commands, or wait until it has ended."""
+
+    def __init__(self, run: RunId, owner: str) -> None:
+        super().__init__(f"run {run} is being driven by {owner}")
+        self.run = run
+        self.owner = owner
+
+
+class StoreError(PenstockError):
+    """The store cannot be read, or holds something unexpected. Nothing was changed."""
+
+
+class WrongKey(StoreError):
+    """The store is sealed, and not with this key."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the store is sealed with another key; set PENSTOCK_KEY to the one it was sealed with"
+        )

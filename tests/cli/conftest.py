@@ -105,8 +105,8 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def environment() -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
-    source = str(Path(penstock.__file__).parents[1])
-    return {**kept, "PYTHONPATH": source, "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "100"}
+    path = [str(Path(penstock.__file__).parents[1]), *filter(None, [kept.get("PYTHONPATH")])]
+    return {**kept, "PYTHONPATH": os.pathsep.join(path), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "100"}
 
 
 @pytest.fixture

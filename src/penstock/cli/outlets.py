@@ -26,6 +26,9 @@ from penstock.run.events import Event, to_wire
 BATCH = 2_000
 """Events handed over at once, at most."""
 
+GLANCE = 0.2
+"""Seconds between looks at whether a signal has come, while a reader takes its time."""
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -65,7 +68,8 @@ class Outlet:
         """Say that the run is over, and wait until everything is written."""
         self._summary = summary
         self._events.put(None)
-        self._thread.join()
+        while self._thread.is_alive():
+            self._thread.join(GLANCE)
 
     def _work(self) -> None:
         try:

@@ -36,9 +36,9 @@ class Wishes(NamedTuple):
 
 def perform(penstock: Penstock, source: Source, inputs: Mapping[str, Any], wishes: Wishes) -> NoReturn:
     """Run the workflow, show what was asked for, and leave with the code that says how it went."""
-    stage = Stage(penstock, source, wishes)
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
+    stage = Stage(penstock, source, wishes, Interrupts(loop))
     try:
         with stage.interrupts:
             going = follow(penstock, source, inputs, open=stage.open, interrupts=stage.interrupts)
@@ -56,14 +56,14 @@ def perform(penstock: Penstock, source: Source, inputs: Mapping[str, Any], wishe
 class Stage:
     """Where this run is shown."""
 
-    def __init__(self, penstock: Penstock, source: Source, wishes: Wishes) -> None:
+    def __init__(self, penstock: Penstock, source: Source, wishes: Wishes, interrupts: Interrupts) -> None:
+        self.interrupts = interrupts
         self._penstock = penstock
         self._source = source
         self._wishes = wishes
         self._saved = _create(wishes.save) if wishes.save else None
         self._terminal = sys.stdout is not None and sys.stdout.isatty()
         self._data = claim_stdout()
-        self.interrupts = Interrupts()
 
     def open(self, run: RunHandle) -> list[Outlet]:
         """The outlets of the run."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import Callable
@@ -14,10 +15,13 @@ WORDS: Final = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 class Interrupts:
     """Installed for as long as a run lasts.
 
-    Plain signal handlers, not the event loop's: they work while a step blocks the loop.
+    Plain signal handlers, not the event loop's: they work while a step blocks the loop. The loop
+    only lends its wake-up: a signal that comes just before it goes to sleep must not wait for the
+    next event.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
         self.code: int | None = None
         """128 + the number of the first signal; None while there was none."""
         self.reason = ""
@@ -29,13 +33,17 @@ class Interrupts:
 
     def __enter__(self) -> Self:
         for number in WORDS:
-            self._before[number] = signal.signal(number, self._caught)
+            before = signal.getsignal(number)
+            self._loop.add_signal_handler(number, lambda: None)
+            signal.signal(number, self._caught)
+            self._before[number] = before
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for number, handler in self._before.items():
+            self._loop.remove_signal_handler(number)
             signal.signal(number, handler)
 
     def nothing_to_stop(self) -> None:

@@ -56,6 +56,11 @@ class Result(Struct, frozen=True):
         return self
 
 
+def result_of(run: Run) -> Result:
+    """How a run that has ended went."""
+    return Result(run.id, run.status, run.outputs, run.reason, run.at - run.started_at, run)
+
+
 def step_results(run: Run) -> dict[StepId, StepResult]:
     """Every step of a run and how it stands."""
     results = {}

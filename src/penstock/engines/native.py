@@ -1,72 +1,23 @@
-"""The native engine: effects carried out on asyncio, in this process.
-
-A `Drive` owns one run. Facts come in from tasks, timers and commands; each goes through the
-core once, and the batch that follows is journalled, published and carried out before the
-next fact is looked at. Everything happens on one event loop, so there is nothing to lock.
-"""
+"""The native engine: effects carried out on asyncio, in this process."""
 
 from __future__ import annotations
 
 import asyncio
-import contextvars
-import math
 import time
-import traceback
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, assert_never
+from collections.abc import Callable, Mapping
+from typing import Any
 
-import msgspec
-
-from penstock.engines.base import Result
-from penstock.engines.deadlines import Deadlines
-from penstock.engines.outputs import Outputs
-from penstock.engines.stream import Gap, Observer, Stream
+from penstock.engines.base import Result, result_of
+from penstock.engines.drive import Drive
 from penstock.engines.threads import Threads
-from penstock.errors import CommandRejected, DefinitionError, Problem, UnknownTool
-from penstock.ids import CommandId, RunId, child_id
-from penstock.run.commands import OVERTAKING, Abort, Command, InjectTasks
-from penstock.run.decide import decide
-from penstock.run.effects import (
-    CancelTasks,
-    CollectOutputs,
-    Effect,
-    EndRun,
-    ExpandMap,
-    StartTask,
-    StartTimer,
-    effects,
-)
-from penstock.run.events import CommandAccepted, CommandRefused, Event
-from penstock.run.facts import (
-    BackoffElapsed,
-    CommandReceived,
-    Fact,
-    ItemsCounted,
-    OutputsCollected,
-    RunRequested,
-    TaskRaised,
-    TaskReturned,
-    TimeRanOut,
-)
+from penstock.errors import Conflict
+from penstock.ids import RunId
+from penstock.run.facts import RunRequested
+from penstock.run.replay import replay
 from penstock.run.state import Run
-from penstock.steps.base import Ended, Prepared, Scene, TaskFailure, Work
-from penstock.store.base import Journal, Store
-from penstock.tools.base import Task
-from penstock.workflow.expr import Failure
-from penstock.workflow.graph import extend
-
-GRACE = 5.0
-"""Seconds a cancelled task has to end before the run goes on without it."""
-
-DEEPEST = 16
-"""Runs within runs."""
-
-_LEAST, _MOST = -(2**63), 2**64 - 1
-"""What an integer may be in JSON as everyone reads it."""
-
-_to_json = msgspec.json.Encoder().encode
-_from_json = msgspec.json.Decoder().decode
+from penstock.steps.base import Prepared
+from penstock.store import owner
+from penstock.store.base import Journal, NewRun, Store
 
 
 class NativeEngine:
@@ -83,13 +34,49 @@ class NativeEngine:
         """Tasks that did not end when cancelled. A thread among them cannot be stopped at all."""
 
     async def start(
-        self, flow: Prepared, inputs: Mapping[str, Any], *, run: RunId, parent: RunId | None = None
+        self,
+        flow: Prepared,
+        inputs: Mapping[str, Any],
+        *,
+        run: RunId,
+        parent: RunId | None = None,
     ) -> Drive:
+        """Begin a run. It goes on by itself."""
         graph = flow.graph
-        journal = await self.store.create(run, graph.workflow, hash=graph.hash, parent=parent)
-        drive = Drive(self, flow, Run(run, graph, reducers=flow.reducers), journal)
-        self.live[run] = drive
+        new = NewRun(run=run, workflow=graph.workflow, hash=graph.hash, parent=parent, source=flow.source)
+        journal = await self.store.create(new)
+        drive = self._drive(flow, Run(run, graph, reducers=flow.reducers), journal)
         drive.begin(RunRequested(inputs, self.name, parent, flow.durations))
+        return drive
+
+    async def resume(self, flow: Prepared, run: RunId) -> Drive:
+        """Take up a run that nobody drives. What has finished is not done again."""
+        journal = await self.store.reopen(run)
+        try:
+            events = await self.store.load(run)
+            folded = replay(run, flow.graph, events, reducers=flow.reducers)
+            drive = self._drive(flow, folded, journal)
+            await drive.take_up(events, str(owner.me()))
+        except BaseException:
+            journal.release()
+            raise
+        return drive
+
+    async def child(
+        self, flow: Prepared, inputs: Mapping[str, Any], *, run: RunId, parent: RunId
+    ) -> Drive | Result:
+        """Begin a child run, or find the one that a crashed parent had begun."""
+        try:
+            return await self.start(flow, inputs, run=run, parent=parent)
+        except Conflict:
+            events = await self.store.load(run)
+            folded = replay(run, flow.graph, events, reducers=flow.reducers)
+            if folded.ended:
+                return result_of(folded)
+            return await self.resume(flow, run)
+
+    def _drive(self, flow: Prepared, run: Run, journal: Journal) -> Drive:
+        drive = self.live[run.id] = Drive(self, flow, run, journal)
         return drive
 
     @property
@@ -98,387 +85,10 @@ class NativeEngine:
             self._threads = Threads()
         return self._threads
 
-    async def close(self) -> None:
+    async def close(self, reason: str = "penstock was closed") -> None:
         """Stop every run that is still going, and wait until it has."""
         drives = list(self.live.values())
         for drive in drives:
             if not drive.finished.done():
-                drive.abort("penstock was closed")
+                drive.abort(reason)
         await asyncio.gather(*(drive.finished for drive in drives), return_exceptions=True)
-
-
-class _Live:
-    """A task in flight."""
-
-    __slots__ = ("cancelled", "effect", "entered", "lane", "over", "task", "work")
-
-    def __init__(self, effect: StartTask, work: Work) -> None:
-        self.effect = effect
-        self.work = work
-        self.lane: dict[_Live, float]
-        """Of the engine's deadlines: being in it is being in flight."""
-        self.task: asyncio.Task[None] | None = None
-        self.cancelled = ""
-        """Why we cancelled it: a failure kind, `timeout` or `cancelled`."""
-        self.entered = False
-        """It has begun. A task cancelled before that never gets to report."""
-        self.over = False
-        """Reported. Whatever it still does is nobody's business."""
-
-
-class Drive:
-    """One run being driven."""
-
-    def __init__(self, engine: NativeEngine, flow: Prepared, run: Run, journal: Journal) -> None:
-        self.engine = engine
-        self.flow = flow
-        self.run = run
-        self.journal = journal
-        self.loop = asyncio.get_running_loop()
-        self.stream = Stream()
-        self.outputs = Outputs(run)
-        self.finished: asyncio.Future[Result] = self.loop.create_future()
-        self._works = flow.works
-        self._facts: deque[Fact] = deque()
-        self._busy = False
-        self._timers: set[asyncio.TimerHandle] = set()
-        self._graces: set[asyncio.TimerHandle] = set()
-        self._answers: dict[CommandId, asyncio.Future[Event]] = {}
-        self._deadlines: Deadlines[_Live] = Deadlines(self.loop, self._expired)
-        self._context = contextvars.copy_context()
-        self._commands = 0
-
-    # --- the public face ---
-
-    @property
-    def id(self) -> RunId:
-        return self.run.id
-
-    @property
-    def state(self) -> Run:
-        return self.run
-
-    async def result(self) -> Result:
-        return await asyncio.shield(self.finished)
-
-    def follow(self, *, after: int = 0) -> AsyncIterator[Event | Gap]:
-        return self.stream.follow(after=after, past=lambda seq: self.engine.store.load(self.id, after=seq))
-
-    def observe(self, observer: Observer) -> None:
-        self.stream.observe(observer)
-
-    async def send(self, command: Command) -> Event:
-        """Hand a command to the run; returns the event that accepted it."""
-        self._commands += 1
-        if not command.id:
-            command = msgspec.structs.replace(command, id=CommandId(f"{self.id}!{self._commands}"))
-        if self.run.ended:
-            raise CommandRejected(f"the run has ended ({self.run.status})")
-        answer = self._answers.get(command.id)
-        if answer is None:
-            answer = self._answers[command.id] = self.loop.create_future()
-            self.tell(CommandReceived(command, self._problems(command), self._outputs_for(command)))
-        event = await asyncio.shield(answer)
-        if isinstance(event, CommandRefused):
-            raise CommandRejected(event.reason)
-        return event
-
-    def abort(self, reason: str) -> None:
-        """Stop the run from within the engine, whatever ids its users gave to commands."""
-        self.tell(CommandReceived(Abort(id=CommandId(f"{self.id}!stop"), reason=reason)))
-
-    # --- facts in ---
-
-    def begin(self, fact: RunRequested) -> None:
-        limit = self.run.graph.workflow.config.timeout
-        if limit is not None:
-            self._later(limit, TimeRanOut(limit))
-        self.tell(fact)
-
-    def tell(self, fact: Fact) -> None:
-        """The only door to the core. Facts that come while one is being handled wait their turn."""
-        if type(fact) is CommandReceived and isinstance(fact.command, OVERTAKING):
-            self._facts.appendleft(fact)
-        else:
-            self._facts.append(fact)
-        if not self._busy:
-            self._drain()
-
-    def _drain(self) -> None:
-        run, facts, wall = self.run, self._facts, self.engine.wall
-        self._busy = True
-        try:
-            while facts:
-                fact = facts.popleft()
-                batch = decide(run, fact, wall())
-                if self._answers and type(fact) is CommandReceived:
-                    self._answer(fact.command, batch)
-                if batch:
-                    self.journal.append(batch)
-                    self.stream.publish(batch)
-                    for effect in effects(run, batch):
-                        if type(effect) is StartTask:
-                            self._start(effect)
-                        else:
-                            self._carry_out(effect)
-        except Exception as error:  # noqa: BLE001 - our own bug: it must surface, not look like success
-            self._crash(error)
-        finally:
-            self._busy = False
-
-    # --- effects out ---
-
-    def _carry_out(self, effect: Effect) -> None:
-        match effect:
-            case StartTask():
-                self._start(effect)
-            case ExpandMap():
-                self._expand(effect)
-            case StartTimer():
-                fact = BackoffElapsed(effect.step, effect.iteration, effect.item, effect.attempt)
-                self._later(effect.delay, fact)
-            case CancelTasks():
-                self._clear_timers()
-                for live in self._deadlines.running():
-                    self._cancel(live, "cancelled")
-            case CollectOutputs():
-                self.tell(self._collect())
-            case EndRun():
-                self._end()
-            case _:
-                assert_never(effect)
-
-    def _start(self, effect: StartTask) -> None:
-        i = effect.step
-        works = self._works
-        work = works[i] if i < len(works) else self._injected(i)
-        live = _Live(effect, work)
-        # A fresh copy of the context the run began in: steps never see each other's variables.
-        live.task = self.loop.create_task(
-            self._perform(live), name=self.run.graph.ids[i], context=self._context.copy()
-        )
-        live.lane = self._deadlines.begin(live, work.timeout or math.inf)
-
-    async def _perform(self, live: _Live) -> None:
-        """Do one task and report how it went, whatever happens."""
-        live.entered = True
-        run, effect, work = self.run, live.effect, live.work
-        i, item = effect.step, effect.item
-        fact: Fact
-        try:
-            args = self._arguments(effect) if i in run.graph.args or i in run.overrides else {}
-            if work.direct is not None:
-                output = await work.direct(**args)
-            else:
-                output = await work.perform(Scene(self._task(effect), args, self))
-            if type(output) is not int or not _LEAST <= output <= _MOST:
-                output = _plain(output)
-            fact = TaskReturned(i, output, effect.iteration, item, effect.attempt)
-            if not live.over:
-                self.outputs.keep(i, item, output)
-        except asyncio.CancelledError:
-            fact = self._raised(live, live.cancelled or "cancelled", self._why(live))
-        except TaskFailure as error:
-            fact = self._raised(live, error.kind, str(error))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - the one boundary between users' code and ours
-            fact = self._raised(live, "error", _message(error), type(error).__name__, _trace(error))
-        if not live.over:
-            live.over = True
-            live.lane.pop(live, None)
-            self.tell(fact)
-
-    def _arguments(self, effect: StartTask) -> dict[str, Any]:
-        args = self.outputs.arguments(effect.step, effect.item)
-        if isinstance(args, Failure):
-            raise TaskFailure("expression", args.message)
-        return args
-
-    def _raised(self, live: _Live, kind: str, error: str, name: str = "", trace: str = "") -> TaskRaised:
-        effect = live.effect
-        if live.cancelled and kind == "error":  # what it raised on its way out is not why it ended
-            kind, error = live.cancelled, f"{self._why(live)}; then {error}"
-        return TaskRaised(
-            effect.step, error, kind, name, effect.iteration, effect.item, effect.attempt, live.work.effect,
-            trace,
-        )  # fmt: skip
-
-    def _why(self, live: _Live) -> str:
-        if live.cancelled == "timeout":
-            return f"timed out after {live.work.timeout:g} s"
-        return f"cancelled: {self.run.stop_reason}" if self.run.stop_reason else "cancelled"
-
-    def _expired(self, live: _Live) -> None:
-        self._cancel(live, "timeout")
-
-    def _cancel(self, live: _Live, kind: str) -> None:
-        if live.over or live.cancelled or live.task is None:
-            return
-        live.cancelled = kind
-        live.task.cancel()
-        if not live.entered:
-            self._give_up(live, self._why(live))
-            return
-        self._graces.add(self.loop.call_later(GRACE, self._abandon, live))
-
-    def _abandon(self, live: _Live) -> None:
-        """A task that would not end: report it without waiting any longer."""
-        if not live.over:
-            self.engine.abandoned += 1
-            self._give_up(live, f"{self._why(live)}; it did not stop when cancelled")
-
-    def _give_up(self, live: _Live, error: str) -> None:
-        live.over = True
-        live.lane.pop(live, None)
-        self.tell(self._raised(live, live.cancelled, error))
-
-    def _expand(self, effect: ExpandMap) -> None:
-        count = self.outputs.expand(effect.step)
-        if isinstance(count, Failure):
-            error = f"for_each: {count.message}"
-            fact: Fact = TaskRaised(effect.step, error, "expression", iteration=effect.iteration)
-        else:
-            fact = ItemsCounted(effect.step, count, effect.iteration)
-        self.tell(fact)
-
-    def _collect(self) -> OutputsCollected:
-        values: dict[str, Any] = {}
-        errors: dict[str, str] = {}
-        for name, template in self.run.graph.outputs:
-            value = template.render(self.outputs.look_up)
-            if isinstance(value, Failure):
-                errors[name] = value.message
-            else:
-                values[name] = value
-        return OutputsCollected(values, errors)
-
-    def _later(self, delay: float, fact: Fact) -> None:
-        def ring() -> None:
-            self._timers.discard(handle)
-            self.tell(fact)
-
-        handle = self.loop.call_later(delay, ring)
-        self._timers.add(handle)
-
-    def _clear_timers(self) -> None:
-        for handle in self._timers:
-            handle.cancel()
-        self._timers.clear()
-
-    def _close(self) -> None:
-        self._clear_timers()
-        for handle in self._graces:
-            handle.cancel()
-        self._deadlines.close()
-        self.engine.live.pop(self.id, None)
-        self.stream.close()
-
-    def _end(self) -> None:
-        self._close()
-        run = self.run
-        result = Result(run.id, run.status, run.outputs, run.reason, run.at - run.started_at, run)
-        if not self.finished.done():
-            self.finished.set_result(result)
-
-    def _crash(self, error: Exception) -> None:
-        """The core or this engine is broken. Say so; never pretend the run went on."""
-        for live in self._deadlines.running():
-            live.over = True
-            if live.task is not None:
-                live.task.cancel()
-        self._close()
-        if not self.finished.done():
-            self.finished.set_exception(error)
-
-    # --- commands ---
-
-    def _problems(self, command: Command) -> tuple[Problem, ...]:
-        """What is wrong with a command that only someone who knows the tools can see."""
-        if not isinstance(command, InjectTasks) or self.flow.work_for is None:
-            return ()
-        problems: list[Problem] = []
-        for step in command.steps:
-            try:
-                self.flow.work_for(step)
-            except UnknownTool as error:
-                problems.append(Problem(str(error), where=str(step.id)))
-            except DefinitionError as error:
-                problems.extend(error.problems)
-        return tuple(problems)
-
-    def _injected(self, i: int) -> Work:
-        """The work of a step that was not in the definition. Accepting it proved it can be found."""
-        if self._works is self.flow.works:
-            self._works = list(self._works)
-        while len(self._works) <= i:
-            assert self.flow.work_for is not None  # noqa: S101 - injections are refused without it
-            self._works.append(self.flow.work_for(self.run.graph.workflow.steps[len(self._works)]))
-        return self._works[i]
-
-    def _outputs_for(self, command: Command) -> dict[int, Any]:
-        """Outputs of ended steps that an injection's control expressions would read."""
-        if not isinstance(command, InjectTasks):
-            return {}
-        try:
-            graph = extend(self.run.graph, command.steps)
-        except DefinitionError:
-            return {}  # it will be refused
-        before = self.run.graph.control
-        read = (i for i, paths in graph.control.items() if before.get(i) != paths)
-        return {i: self.outputs.value(i) for i in read if self.outputs.has(i)}
-
-    def _answer(self, command: Command, batch: list[Event]) -> None:
-        answer = self._answers.get(command.id)
-        if answer is None or answer.done():
-            return
-        run = self.run
-        event: Event
-        if batch and isinstance(batch[0], CommandAccepted | CommandRefused):
-            event = batch[0]
-        elif run.ended:
-            event = CommandRefused(run.seq, run.at, command.id, "", f"the run has ended ({run.status})")
-        elif run.commands.get(command.id):  # seen before: the same answer again
-            event = CommandRefused(run.seq, run.at, command.id, "", run.commands[command.id])
-        else:
-            event = CommandAccepted(run.seq, run.at, command)
-        answer.set_result(event)
-
-    # --- what work may ask of its engine ---
-
-    def _task(self, effect: StartTask) -> Task:
-        step = self.run.graph.ids[effect.step]
-        return Task(self.id, step, effect.iteration, effect.item, effect.attempt)
-
-    async def in_thread(self, call: Callable[[], Any]) -> Any:
-        context = contextvars.copy_context()
-        return await self.loop.run_in_executor(self.engine.threads, context.run, call)
-
-    async def child(self, task: Task, flow: Prepared, inputs: dict[str, Any]) -> Ended:
-        if self.id.count("/") >= DEEPEST:
-            raise TaskFailure("child", f"runs are nested {DEEPEST} deep; does a workflow call itself?")
-        id = child_id(self.id, task.step, iteration=task.iteration, item=task.item, attempt=task.attempt)
-        child = await self.engine.start(flow, inputs, run=id, parent=self.id)
-        try:
-            return await child.result()
-        except asyncio.CancelledError:
-            child.abort("the parent run stopped")
-            await asyncio.wait([child.finished])
-            raise
-
-
-def _plain(output: Any) -> Any:
-    """The output as JSON would carry it: fresh, shared with nobody, the same after a restart."""
-    try:
-        return _from_json(_to_json(output))
-    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-        raise TaskFailure("output", f"the result is not JSON: {error}") from None
-
-
-def _message(error: BaseException) -> str:
-    text = str(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def _trace(error: BaseException) -> str:
-    """The frames of the user's code; ours say nothing to anyone."""
-    frames = traceback.extract_tb(error.__traceback__)[1:]
-    return "".join(traceback.format_list(frames))[-4000:]

@@ -1,74 +1,162 @@
 """Where a run's outputs are while it runs, and how expressions read them.
 
-The fold keeps only what decisions read; whole outputs live here, at the engine, and are
-looked up where a task runs. Values handed out are always fresh: nothing a step does to its
-arguments can be seen by another.
+The fold keeps only what decisions read; whole outputs are kept here for as long as there is
+room, and fetched from the store again when there was none. Values handed out are always
+fresh: nothing a step does to its arguments can be seen by another.
 """
 
 from __future__ import annotations
 
+import math
+from array import array
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from penstock.ids import StepId
+from penstock.run.events import Event, MapStarted, TaskCompleted
 from penstock.run.state import SUCCEEDED, Run, dig
 from penstock.workflow.amend import amended
 from penstock.workflow.expr import MISSING, Failure, Path
+from penstock.workflow.interpolate import Template
+
+ROOM = 2 * 1024 * 1024
+"""Bytes of outputs kept at hand when a store has them all."""
+
+Fetch = Callable[[int], Awaitable[Any]]
+"""The output that the event of this number carries."""
+
+Key = int | tuple[int, int]
+"""A step, or an item of one."""
 
 
 class Outputs:
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, fetch: Fetch | None = None) -> None:
         self.run = run
-        self._values: dict[int, Any] = {}
-        """A map's value is a list that fills up, in input order."""
-        self._items: dict[int, list[Any]] = {}
+        self._fetch = fetch
+        self._room = math.inf if fetch is None else ROOM
+        self._held: dict[Key, tuple[Any, int]] = {}
+        self._size = 0
+        self._lists: dict[int, list[Any]] = {}
+        """The items of open maps."""
+        self._maps: dict[int, array[int]] = {}
+        """For each item of a map the event that completed it."""
 
-    def keep(self, step: int, item: int | None, output: Any) -> None:
-        if item is None:
-            self._values[step] = output
-        else:
-            self._values[step][item] = output
+    # --- keeping ---
 
-    def has(self, step: int) -> bool:
-        return self.run.phase[step] == SUCCEEDED and step in self._values
+    def keep(self, step: int, item: int | None, output: Any, size: int) -> None:
+        self._held[step if item is None else (step, item)] = (output, size)
+        self._size += size
+        while self._size > self._room:
+            oldest = next(iter(self._held))
+            self._size -= self._held.pop(oldest)[1]
+
+    def open_map(self, step: int, items: list[Any]) -> None:
+        self._lists[step] = items
+        self._maps[step] = array("q", bytes(8 * len(items)))
+
+    def saw(self, events: Sequence[Event]) -> None:
+        """Note where the outputs of items are found."""
+        index = self.run.graph.index
+        for event in events:
+            if isinstance(event, TaskCompleted) and self._maps:
+                i = index[event.step]
+                if event.item is not None:
+                    self._maps[i][event.item] = event.seq
+                else:
+                    self._lists.pop(i, None)
+
+    def recall(self, events: Sequence[Event]) -> None:
+        """Learn from a history where the items of its maps are found."""
+        index = self.run.graph.index
+        for event in events:
+            if isinstance(event, MapStarted):
+                self._maps[index[event.step]] = array("q", bytes(8 * event.count))
+            elif isinstance(event, TaskCompleted) and event.item is not None:
+                self._maps[index[event.step]][event.item] = event.seq
+
+    # --- reading ---
+
+    def absent(self, reads: Iterable[Path]) -> list[int]:
+        """Steps whose outputs these paths need and which are not at hand."""
+        if self._fetch is None:
+            return []
+        steps = {self._step(path) for path in reads}
+        return [i for i in steps if i >= 0 and self.run.phase[i] == SUCCEEDED and not self._has(i)]
+
+    async def fetch(self, steps: Iterable[int]) -> dict[int, Any]:
+        """Outputs from the store, for one use."""
+        return {i: await self._whole(i) for i in steps}
+
+    def look_up(self, path: Path, step: int = -1, fetched: Mapping[int, Any] | None = None) -> Any:
+        """What an expression of `step` finds at a path."""
+        i = self._step(path)
+        if i == -1:
+            return self.run.look_up(path, step)
+        if i < 0:
+            return MISSING
+        if self.run.phase[i] != SUCCEEDED:
+            return None
+        return dig(fetched[i] if fetched and i in fetched else self.value(i), path[3:])
 
     def value(self, step: int) -> Any:
-        return self._values[step]
+        """A whole output that is at hand."""
+        if step not in self._maps:
+            return self._held[step][0]
+        nothing = (None, 0)  # an item that failed and was let pass
+        return [self._held.get((step, item), nothing)[0] for item in range(len(self._maps[step]))]
 
-    def expand(self, step: int) -> int | Failure:
-        """Evaluate a `for_each`; the number of items."""
+    def arguments(
+        self, step: int, item: int | None, fetched: Mapping[int, Any] | None = None
+    ) -> dict[str, Any] | Failure:
+        """The arguments of a task, evaluated now. Everything absent must have been fetched."""
+
+        def look_up(path: Path) -> Any:
+            if path[0] == "item":
+                return dig(self._lists[step][item], path[1:]) if item is not None else MISSING
+            return self.look_up(path, step, fetched)
+
+        args: dict[str, Any] | Failure = self.template(step).render(look_up)
+        return args
+
+    def template(self, step: int) -> Template:
+        """What a step's arguments are made of, as it stands after commands."""
+        run = self.run
+        if step in run.overrides:
+            return amended(run.graph, step, run.overrides[step])
+        return run.graph.args[step]
+
+    def expand(self, step: int, fetched: Mapping[int, Any] | None = None) -> list[Any] | Failure:
+        """Evaluate a `for_each`."""
         expression = self.run.graph.for_each[step]
-        value = expression.evaluate(self.look_up)
+        value = expression.evaluate(lambda path: self.look_up(path, step, fetched))
         if isinstance(value, Failure):
             return value
         if not isinstance(value, list):
             return Failure(f"expected a list, got {type(value).__name__}", expression.source)
-        self._items[step] = value
-        self._values[step] = [None] * len(value)
-        return len(value)
+        return value
 
-    def arguments(self, step: int, item: int | None) -> dict[str, Any] | Failure:
-        """The arguments of a task, evaluated now."""
-        run = self.run
-        template = run.graph.args.get(step)
-        if step in run.overrides:
-            template = amended(run.graph, step, run.overrides[step])
-        if template is None:
-            return {}
+    # --- inside ---
 
-        def look_up(path: Path) -> Any:
-            if path[0] == "item":
-                return dig(self._items[step][item], path[1:]) if item is not None else MISSING
-            return self.look_up(path, step)
+    def _step(self, path: Path) -> int:
+        """The step whose output a path reads; -1 when it reads something else, -2 when there is none."""
+        if path[0] != "steps" or len(path) < 3 or path[2] != "output":
+            return -1
+        return self.run.graph.index.get(StepId(path[1]), -2)
 
-        args: dict[str, Any] | Failure = template.render(look_up)
-        return args
+    def _has(self, i: int) -> bool:
+        if i not in self._maps:
+            return i in self._held
+        return all((i, item) in self._held for item, seq in enumerate(self._maps[i]) if seq)
 
-    def look_up(self, path: Path, step: int = -1) -> Any:
-        if path[0] == "steps" and len(path) > 2 and path[2] == "output":
-            i = self.run.graph.index.get(StepId(path[1]), -1)
-            if i < 0:
-                return MISSING
-            if self.run.phase[i] != SUCCEEDED:
-                return None
-            return dig(self._values.get(i), path[3:])
-        return self.run.look_up(path, step)
+    async def _whole(self, i: int) -> Any:
+        assert self._fetch is not None  # noqa: S101 - nothing is absent without it
+        if i not in self._maps:
+            return await self._fetch(self.run.ended_at[i])
+        whole: list[Any] = []
+        for item, seq in enumerate(self._maps[i]):
+            held = self._held.get((i, item))
+            if held is not None:
+                whole.append(held[0])
+            else:
+                whole.append(await self._fetch(seq) if seq else None)
+        return whole

@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock.errors import DefinitionError
 from penstock.ids import StepId
+from penstock.run import orphans
 from penstock.run.commands import (
     Abort,
     Checkpoint,
@@ -83,9 +84,9 @@ def _refusal(run: Run, asked: Command) -> str:
         case _ if run.stopping:
             return "the run is being stopped"
         case Pause():
-            return "the run is already paused" if run.paused else ""
+            return "the run is already paused" if "command" in run.pauses else ""
         case Resume():
-            return "" if run.paused else "the run is not paused"
+            return "" if "command" in run.pauses else "the run is not paused"
         case SkipStep():
             return _known(run, asked.step) or _unstarted(run, asked.step)
         case SkipLayer():
@@ -96,7 +97,9 @@ def _refusal(run: Run, asked: Command) -> str:
             return _known(run, asked.step) or _not_failed(run, asked.step)
         case InjectTasks():
             return _bad_injection(run, asked)
-        case Checkpoint() | RequestDecision() | ReplanDag() | Decide():
+        case Decide():
+            return orphans.refusal(run, asked)
+        case Checkpoint() | RequestDecision() | ReplanDag():
             return f"{type(asked).__struct_config__.tag} is not carried out by this version"
 
 
@@ -116,6 +119,8 @@ def _consequences(run: Run, fact: CommandReceived) -> list[Callable[[int, float]
             return [lambda seq, now: DagChanged(seq, now, asked.steps, asked.by, control)]
         case Message():
             return [lambda seq, now: StateUpdated(seq, now, {"messages": [_said(asked, now)]})]
+        case Decide():
+            return orphans.answers(run, asked)
         case _:
             return []
 

@@ -13,7 +13,7 @@ from typing import Any, assert_never
 from msgspec import UNSET
 
 from penstock.policy import retry as retry_policy
-from penstock.run import accept, reducers
+from penstock.run import accept, orphans, reducers
 from penstock.run.control import control_values
 from penstock.run.events import (
     BudgetWarned,
@@ -27,6 +27,8 @@ from penstock.run.events import (
     TaskStarted,
     WorkflowAborted,
     WorkflowCompleted,
+    WorkflowPaused,
+    WorkflowResumed,
     WorkflowStarted,
 )
 from penstock.run.evolve import TIMEOUT, evolve
@@ -36,7 +38,10 @@ from penstock.run.facts import (
     Fact,
     ItemsCounted,
     OutputsCollected,
+    RunReopened,
     RunRequested,
+    StorageStalled,
+    TaskOrphaned,
     TaskRaised,
     TaskReturned,
     TimeRanOut,
@@ -76,6 +81,15 @@ def decide(run: Run, fact: Fact, now: float) -> list[Event]:
                 fact.parent, fact.durations,
             )  # fmt: skip
             emit(run, batch, event)
+        case StorageStalled():
+            _stalled(run, fact.reason, now, batch)
+        case RunReopened():
+            emit(run, batch, WorkflowResumed(run.seq + 1, now, f"taken up by {fact.by}", "process"))
+            for i, state in run.maps.items():
+                if state.count >= 0:
+                    _enqueue(run, i)
+        case TaskOrphaned():
+            orphans.ask(run, fact, now, batch)
         case TimeRanOut():
             if not run.ended and not run.stopping:
                 emit(run, batch, BudgetWarned(run.seq + 1, now, TIMEOUT, fact.limit, fact.limit))
@@ -196,15 +210,22 @@ def _elapsed(run: Run, fact: BackoffElapsed) -> None:
         _enqueue(run, i)
 
 
+def _stalled(run: Run, reason: str, now: float, batch: list[Event]) -> None:
+    """Trouble with the journal pauses the run; its end lifts that pause and no other."""
+    if reason and "storage" not in run.pauses:
+        emit(run, batch, WorkflowPaused(run.seq + 1, now, f"storage: {reason}", "storage"))
+    elif not reason and "storage" in run.pauses:
+        emit(run, batch, WorkflowResumed(run.seq + 1, now, "storage is back", "storage"))
+
+
 # --- maps -------------------------------------------------------------------------------------
 
 
 def _counted(run: Run, fact: ItemsCounted, now: float, batch: list[Event]) -> None:
     i = fact.step
-    emit(run, batch, MapStarted(run.seq + 1, now, run.graph.ids[i], fact.count, fact.iteration))
+    step, count = run.graph.ids[i], len(fact.items)
+    emit(run, batch, MapStarted(run.seq + 1, now, step, count, fact.iteration, fact.items))
     _close_map(run, i, now, batch)
-    if i in run.maps:
-        _enqueue(run, i)
 
 
 def _close_map(run: Run, i: int, now: float, batch: list[Event]) -> None:
@@ -212,7 +233,7 @@ def _close_map(run: Run, i: int, now: float, batch: list[Event]) -> None:
     state = run.maps[i]
     step, iteration = run.graph.ids[i], run.iterations.get(i, 1)
     attempt = run.attempts.get(i, 1)
-    if state.running:
+    if state.running or state.asking:
         if not run.stopping and state.failed is None and (state.fired or state.next < state.count):
             _enqueue(run, i)
         return

@@ -56,13 +56,17 @@ class TaskStarted(_Event, frozen=True, tag="task_start", gc=False):
 
 
 class MapStarted(_Event, frozen=True, tag="map_start", gc=False):
-    """The list of a `for_each` is known. The list itself stays with the engine's outputs."""
+    """The list of a `for_each` is known. Like an output, it is not part of the fold."""
 
     level: ClassVar[Level] = "debug"
 
     step: StepId
     count: int
     iteration: int = 1
+    output: Any = UNSET
+    """The items."""
+    ref: str = ""
+    """Where a store keeps a list that is too large for its event."""
 
 
 class TaskCompleted(_Event, frozen=True, tag="task_complete", gc=False):
@@ -74,6 +78,8 @@ class TaskCompleted(_Event, frozen=True, tag="task_complete", gc=False):
     attempt: int = 1
     control: Mapping[str, Any] | None = None
     """The values below `output` that control expressions read, by dotted path."""
+    ref: str = ""
+    """Where a store keeps an output that is too large for its event."""
 
 
 class TaskFailed(_Event, frozen=True, tag="task_error", gc=False):
@@ -227,10 +233,14 @@ class WorkflowPaused(_Event, frozen=True, tag="workflow_paused", gc=False):
     level: ClassVar[Level] = "warn"
 
     reason: str = ""
+    by: str = "command"
+    """`command`, or `storage`: each cause is lifted by itself."""
 
 
 class WorkflowResumed(_Event, frozen=True, tag="workflow_resumed", gc=False):
     reason: str = ""
+    by: str = "command"
+    """Which cause of a pause is lifted; `process` when another process took the run up."""
 
 
 class WorkflowCompleted(_Event, frozen=True, tag="workflow_complete", gc=False):

@@ -101,8 +101,11 @@ def _complete(run: Run, event: TaskCompleted) -> None:
     if event.item is not None:
         state = run.maps[i]
         run.tasks.append(event.seq)
-        del state.running[event.item]
-        run.running -= 1
+        if event.item in state.running:
+            del state.running[event.item]
+            run.running -= 1
+        else:
+            state.asking.pop(event.item, None)
         state.done += 1
         if i in run.graph.control or i in run.graph.sets:
             if state.outputs is None:
@@ -113,7 +116,8 @@ def _complete(run: Run, event: TaskCompleted) -> None:
         _close_map(run, i)
     else:
         run.tasks.append(event.seq)
-        run.running -= 1
+        if run.phase[i] == RUNNING:
+            run.running -= 1
     run.phase[i] = SUCCEEDED
     run.ended_at[i] = event.seq
     run.open -= 1
@@ -166,6 +170,8 @@ def _fail_item(run: Run, i: int, item: int, event: TaskFailed) -> None:
     elif item in state.backoff:
         del state.backoff[item]
         run.timers -= 1
+    else:
+        state.asking.pop(item, None)
     if event.retry_in is not None:
         state.backoff[item] = event.attempt
         run.timers += 1
@@ -332,7 +338,8 @@ def _layer(run: Run, event: LayerStarted) -> None:
 
 
 def _map(run: Run, event: MapStarted) -> None:
-    run.maps[run.graph.index[event.step]].count = event.count
+    state = run.maps[run.graph.index[event.step]]
+    state.count, state.seq = event.count, event.seq
 
 
 def _update(run: Run, event: StateUpdated) -> None:
@@ -347,11 +354,13 @@ def _begin(run: Run, event: WorkflowStarted) -> None:
 
 
 def _pause(run: Run, event: WorkflowPaused) -> None:
-    run.paused, run.reason = True, event.reason
+    run.pauses.add(event.by)
+    run.reason = event.reason
 
 
-def _resume(run: Run, _event: WorkflowResumed) -> None:
-    run.paused, run.reason, run.status_ = False, "", "running"
+def _resume(run: Run, event: WorkflowResumed) -> None:
+    run.pauses.discard(event.by)
+    run.reason, run.status_ = "", "running"
 
 
 def _end(run: Run, event: WorkflowCompleted) -> None:
@@ -369,16 +378,31 @@ def _warn(run: Run, event: BudgetWarned) -> None:
 
 def _ask(run: Run, event: DecisionRequired) -> None:
     run.decisions[event.decision] = event
-    if event.step is not None:
-        run.phase[run.graph.index[event.step]] = ASKING
+    if event.step is None:
+        return
+    i = run.graph.index[event.step]
+    if event.item is not None:
+        state = run.maps[i]
+        state.asking[event.item] = state.running.pop(event.item)
+        run.running -= 1
+    else:
+        if run.phase[i] == RUNNING:
+            run.running -= 1
+        run.phase[i] = ASKING
 
 
 def _answer(run: Run, event: DecisionMade) -> None:
     asked = run.decisions.pop(event.decision, None)
-    if asked is not None and asked.step is not None:
-        i = run.graph.index[asked.step]
-        run.phase[i] = WAITING
-        run.due.append(i)
+    if asked is None or asked.step is None or event.verb != "retry":
+        return
+    i = run.graph.index[asked.step]
+    if asked.item is not None:
+        state = run.maps[i]
+        state.backoff[asked.item] = state.asking.pop(asked.item)
+    else:
+        run.phase[i] = BACKOFF
+        run.attempts[i] = run.attempts.get(i, 1)
+    run.timers += 1
 
 
 def _accept(run: Run, event: CommandAccepted) -> None:

@@ -51,7 +51,7 @@ class ItemsCounted(_Fact, frozen=True, gc=False):
     """The `for_each` list of an opened map has been evaluated."""
 
     step: int
-    count: int
+    items: list[Any]
     iteration: int = 1
 
 
@@ -84,6 +84,28 @@ class TimeRanOut(_Fact, frozen=True, gc=False):
     limit: float
 
 
+class StorageStalled(_Fact, frozen=True, gc=False):
+    """Nothing can be written, and why; empty when it can again."""
+
+    reason: str
+
+
+class RunReopened(_Fact, frozen=True, gc=False):
+    """A process has taken up a run that nobody drove."""
+
+    by: str
+
+
+class TaskOrphaned(_Fact, frozen=True, gc=False):
+    """A task had been started when its process died. Whether it took effect nobody knows."""
+
+    step: int
+    iteration: int = 1
+    item: int | None = None
+    attempt: int = 1
+    tool: str = ""
+
+
 Fact = (
     RunRequested
     | TaskReturned
@@ -93,4 +115,7 @@ Fact = (
     | OutputsCollected
     | CommandReceived
     | TimeRanOut
+    | StorageStalled
+    | RunReopened
+    | TaskOrphaned
 )

@@ -39,8 +39,8 @@ class MapState:
     """A `for_each` step that is open: which items are where."""
 
     __slots__ = (
-        "backoff", "base", "count", "done", "errors", "failed", "fired", "highest", "next", "outputs",
-        "running",
+        "asking", "backoff", "base", "count", "done", "errors", "failed", "fired", "highest", "next",
+        "outputs", "running", "seq",
     )  # fmt: skip
 
     def __init__(self, base: int = 0) -> None:
@@ -54,6 +54,10 @@ class MapState:
         """Item to attempt."""
         self.backoff: dict[int, int] = {}
         """Item to the attempt that failed."""
+        self.asking: dict[int, int] = {}
+        """Item to attempt, for items that wait for a decision."""
+        self.seq = 0
+        """The event that holds the list of items."""
         self.done = 0
         self.errors: dict[int, str] = {}
         """Items that failed for good."""
@@ -66,7 +70,7 @@ class MapState:
 
     def snapshot(self) -> dict[str, Any]:
         whole = {name: getattr(self, name) for name in self.__slots__ if name != "fired"}
-        for name in ("running", "backoff", "errors"):
+        for name in ("asking", "running", "backoff", "errors"):
             whole[name] = {str(item): value for item, value in sorted(whole[name].items())}
         return whole
 
@@ -104,7 +108,7 @@ class Run:
         "overrides",
         "parent",
         "passed_over",
-        "paused",
+        "pauses",
         "pending",
         "phase",
         "queued",
@@ -181,7 +185,8 @@ class Run:
         """The deepest layer that has started."""
         self.failures = 0
         self.first_failure = -1
-        self.paused = False
+        self.pauses: set[str] = set()
+        """What keeps new tasks from starting: `command`, `storage`."""
         self.stopping = ""
         """`abort` or `timeout`: nothing new starts, what runs is being cancelled."""
         self.stop_reason = ""
@@ -218,6 +223,10 @@ class Run:
         if self.decisions and not (self.running or self.timers or self.ready or self.due):
             return "waiting"
         return "running"
+
+    @property
+    def paused(self) -> bool:
+        return bool(self.pauses)
 
     @property
     def ended(self) -> bool:
@@ -264,13 +273,12 @@ class Run:
         """Everything the events determine, as plain data. Equal runs have equal snapshots."""
         ids = self.graph.ids
         named = {
-            name: {ids[i]: value for i, value in sorted(getattr(self, name).items())}
-            for name in _BY_STEP
+            name: {ids[i]: value for i, value in sorted(getattr(self, name).items())} for name in _BY_STEP
         }
         scalars = (
             "id", "seq", "at", "started_at", "parent", "engine", "inputs", "durations", "status_", "reason",
             "outputs", "open", "running", "timers", "openings", "layer", "failures", "first_failure",
-            "paused", "stopping", "stop_reason", "context", "keys",
+            "stopping", "stop_reason", "context", "keys",
         )  # fmt: skip
         return {
             **{name.rstrip("_"): getattr(self, name) for name in scalars},
@@ -283,6 +291,7 @@ class Run:
             "passed_over": {ids[i]: ids[j] for i, j in sorted(self.passed_over.items())},
             "maps": {ids[i]: state.snapshot() for i, state in sorted(self.maps.items())},
             "unsettled": sorted(self.unsettled),
+            "pauses": sorted(self.pauses),
             "commands": self.commands,
             "decisions": self.decisions,
             "messages": list(self.messages),

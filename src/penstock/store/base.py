@@ -1,4 +1,4 @@
-"""The port between runs and what remembers them.
+"""The ports between runs and what remembers them.
 
 A journal takes whole batches, in order, and never makes the caller wait: what it has taken
 is on its way, what `durable` names has arrived. A batch is kept entirely or not at all.
@@ -6,12 +6,13 @@ is on its way, what `durable` names has arrived. A batch is kept entirely or not
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
 
 from penstock.ids import RunId
+from penstock.run.commands import Command
 from penstock.run.events import Event
 from penstock.workflow.spec import Workflow
 
@@ -28,6 +29,38 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     events: int = 0
     parent: RunId | None = None
     reason: str = ""
+    source: str = ""
+    """The file the definition came from."""
+    fork_of: RunId | None = None
+    fork_at: int | None = None
+    """Up to this event the history is the other run's."""
+    owner: str = ""
+    """Who drives it now; empty when nobody does."""
+
+
+class NewRun(Struct, frozen=True, kw_only=True):
+    """What a store is told when a run begins."""
+
+    run: RunId
+    workflow: Workflow
+    hash: str
+    parent: RunId | None = None
+    source: str = ""
+    fork_of: RunId | None = None
+    fork_at: int | None = None
+
+
+class Watcher(Protocol):
+    """Whoever owns a journal. Called on the event loop."""
+
+    def arrived(self, seq: int) -> None:
+        """Everything up to this event is durable."""
+
+    def stalled(self, reason: str) -> None:
+        """Nothing can be written, and why; empty when it can again."""
+
+    def lost(self) -> None:
+        """Another process drives the run now. Nothing taken since the last arrival was kept."""
 
 
 class Journal(Protocol):
@@ -38,32 +71,96 @@ class Journal(Protocol):
         """The number of the last event that would survive a crash."""
         ...
 
+    @property
+    def lasting(self) -> bool:
+        """Whether anything survives this process: only then is there anything to wait for."""
+        ...
+
+    def watch(self, watcher: Watcher) -> None: ...
+
     def append(self, events: Sequence[Event]) -> None:
         """Take one batch. Never blocks, never fails for reasons of storage."""
+        ...
+
+    def note(self, status: str, reason: str) -> None:
+        """Say how the run stands, for lists of runs."""
         ...
 
     async def sync(self) -> None:
         """Return when everything taken so far is durable."""
         ...
 
+    def release(self) -> None:
+        """Let others drive the run, once everything taken is durable."""
+        ...
+
 
 class Store(Protocol):
     """Every run there is, readable by anyone."""
 
-    async def create(self, run: RunId, workflow: Workflow, *, hash: str, parent: RunId | None) -> Journal:
-        """Begin a run. `Conflict` when the id is taken."""
+    async def create(self, new: NewRun) -> Journal:
+        """Begin a run and own it. `Conflict` when the id is taken."""
+        ...
+
+    async def reopen(self, run: RunId) -> Journal:
+        """Own a run that nobody drives. `Owned` when somebody does."""
         ...
 
     async def load(self, run: RunId, *, after: int = 0) -> Sequence[Event]:
         """Its events in order, from `after + 1` on. `UnknownRun` when there is none."""
         ...
 
+    async def output(self, run: RunId, seq: int) -> Any:
+        """The whole output of the task that event `seq` completed."""
+        ...
+
     async def definition(self, run: RunId) -> Workflow:
         """The version of the workflow that this run is pinned to."""
         ...
 
-    async def runs(self, *, limit: int = 100, **where: Any) -> Sequence[RunRecord]:
-        """The newest runs first."""
+    async def runs(self, **where: Any) -> Sequence[RunRecord]:
+        """The newest first; `run`, `status`, `workflow`, `parent` narrow it down, `limit` cuts it short."""
         ...
 
     async def close(self) -> None: ...
+
+
+class Mail(Protocol):
+    """Commands from processes that do not drive the run."""
+
+    async def post(self, run: RunId, command: Command) -> None:
+        """Leave a command for whoever drives the run. The same id twice is one command."""
+        ...
+
+    async def answer(self, run: RunId, id: str) -> str | None:
+        """Why it was rejected, empty when it was accepted, None when nobody has answered yet."""
+        ...
+
+    def deliver(self, receive: Callable[[RunId, Command], None]) -> None:
+        """Hand the commands for runs owned here to `receive`, on the event loop, as they come."""
+        ...
+
+    def answered(self, run: RunId, id: str, reason: str) -> None: ...
+
+
+class CheckpointRecord(Struct, frozen=True, kw_only=True):
+    checkpoint: str
+    run: RunId
+    seq: int
+    at: float
+    layer: int
+    size: int
+
+
+class Checkpoints(Protocol):
+    """Folds that were kept, so that long histories need not be folded again."""
+
+    def save(self, record: CheckpointRecord, state: bytes, *, keep: int) -> None:
+        """Keep a fold in the background, and only the `keep` newest of the run. Trouble is a warning."""
+        ...
+
+    async def checkpoints(self, run: RunId) -> Sequence[CheckpointRecord]:
+        """The oldest first."""
+        ...
+
+    async def checkpoint(self, checkpoint: str) -> tuple[CheckpointRecord, bytes]: ...

@@ -5,55 +5,81 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.errors import Conflict, UnknownRun
+from penstock.errors import Conflict, Owned, StoreError, UnknownRun
 from penstock.ids import RunId
-from penstock.run.events import Event, WorkflowAborted, WorkflowCompleted, WorkflowStarted
-from penstock.store.base import RunRecord
+from penstock.run.events import Event
+from penstock.store import batches
+from penstock.store.base import NewRun, RunRecord, Watcher
 from penstock.workflow.spec import Workflow
 
 
 class MemoryJournal:
     """A list. Taken is kept: nothing here survives a crash, so nothing is worth waiting for."""
 
-    __slots__ = ("events", "hash", "parent", "workflow")
+    __slots__ = ("events", "new", "owned", "reason", "status")
 
-    def __init__(self, workflow: Workflow, hash: str, parent: RunId | None) -> None:
-        self.workflow = workflow
-        self.hash = hash
-        self.parent = parent
-        self.events: list[Event] = []
+    lasting = False
+
+    def __init__(self, new: NewRun, events: Sequence[Event] = ()) -> None:
+        self.new = new
+        self.events: list[Event] = list(events)
+        self.owned = True
+        self.status, self.reason = "", ""
 
     @property
     def durable(self) -> int:
         return len(self.events)
 
+    def watch(self, watcher: Watcher) -> None:
+        """Nothing ever happens."""
+
     def append(self, events: Sequence[Event]) -> None:
         self.events.extend(events)
 
+    def note(self, status: str, reason: str) -> None:
+        self.status, self.reason = status, reason
+
     async def sync(self) -> None:
         return
+
+    def release(self) -> None:
+        self.owned = False
 
 
 class MemoryStore:
     def __init__(self) -> None:
         self._journals: dict[RunId, MemoryJournal] = {}
 
-    async def create(
-        self, run: RunId, workflow: Workflow, *, hash: str, parent: RunId | None = None
-    ) -> MemoryJournal:
-        if run in self._journals:
-            raise Conflict(run, 0)
-        journal = self._journals[run] = MemoryJournal(workflow, hash, parent)
+    async def create(self, new: NewRun) -> MemoryJournal:
+        if new.run in self._journals:
+            raise Conflict(new.run, 0)
+        history: Sequence[Event] = ()
+        if new.fork_of is not None:
+            history = self._journal(new.fork_of).events[: new.fork_at]
+        journal = self._journals[new.run] = MemoryJournal(new, history)
+        return journal
+
+    async def reopen(self, run: RunId) -> MemoryJournal:
+        journal = self._journal(run)
+        if journal.owned:
+            raise Owned(run, "this process")
+        journal.owned = True
         return journal
 
     async def load(self, run: RunId, *, after: int = 0) -> Sequence[Event]:
         return self._journal(run).events[after:]
 
+    async def output(self, run: RunId, seq: int) -> Any:
+        events = self._journal(run).events
+        if not 0 < seq <= len(events):
+            raise StoreError(f"run {run} has no event {seq}")
+        return batches.output_of(events[seq - 1])[0]
+
     async def definition(self, run: RunId) -> Workflow:
-        return self._journal(run).workflow
+        return self._journal(run).new.workflow
 
     async def runs(self, *, limit: int = 100, **where: Any) -> Sequence[RunRecord]:
-        records = [_record(run, journal) for run, journal in reversed(self._journals.items())]
+        records = [_record(journal) for journal in reversed(self._journals.values())]
         wanted = [record for record in records if all(getattr(record, k) == v for k, v in where.items())]
         return wanted[:limit]
 
@@ -67,22 +93,21 @@ class MemoryStore:
             raise UnknownRun(run) from None
 
 
-def _record(run: RunId, journal: MemoryJournal) -> RunRecord:
-    events = journal.events
-    first, last = (events[0], events[-1]) if events else (None, None)
-    status, reason, ended = "running", "", None
-    if isinstance(last, WorkflowCompleted):
-        status, reason, ended = last.status, last.reason, last.at
-    elif isinstance(last, WorkflowAborted):
-        status, reason, ended = "aborted", last.reason, last.at
+def _record(journal: MemoryJournal) -> RunRecord:
+    new, events = journal.new, journal.events
+    summary = batches.summary(events)
     return RunRecord(
-        run=run,
-        workflow=journal.workflow.name,
-        hash=journal.hash,
-        status=status if first is not None else "pending",
-        started=first.at if isinstance(first, WorkflowStarted) else 0.0,
-        ended=ended,
+        run=new.run,
+        workflow=new.workflow.name,
+        hash=new.hash,
+        status=journal.status or summary.status,
+        reason=journal.reason or summary.reason,
+        started=events[0].at if events else 0.0,
+        ended=summary.ended,
         events=len(events),
-        parent=journal.parent,
-        reason=reason,
+        parent=new.parent,
+        source=new.source,
+        fork_of=new.fork_of,
+        fork_at=new.fork_at,
+        owner="this process" if journal.owned else "",
     )

@@ -63,12 +63,6 @@ class BatchStore(MemoryStore):
         return self.journals[run]
 
 
-class _Threads:
-    async def call(self, function: Callable[[], Any]) -> Any:
-        import contextvars
-        return await asyncio.get_running_loop().run_in_executor(None, contextvars.copy_context().run, function)
-
-
 class Rig:
     """Use it as `async with Rig() as rig`."""
 
@@ -78,7 +72,6 @@ class Rig:
         self.store = BatchStore()
         self.penstock.store = self.penstock.engine.store = self.store
         self.penstock.engine.wall = lambda: EPOCH + loop.time()
-        self.penstock.engine._threads = _Threads()  # TEMPORARY
 
     async def __aenter__(self) -> Self:
         return self

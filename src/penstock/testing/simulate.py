@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from msgspec import UNSET
+
 from penstock.errors import Problem
 from penstock.ids import RunId
 from penstock.run.commands import Command, InjectTasks
@@ -23,8 +25,9 @@ from penstock.run.effects import (
     StartTask,
     StartTimer,
     effects,
+    owed,
 )
-from penstock.run.events import Event
+from penstock.run.events import Event, MapStarted, TaskCompleted, TaskFailed
 from penstock.run.facts import (
     BackoffElapsed,
     CommandReceived,
@@ -35,6 +38,7 @@ from penstock.run.facts import (
     TaskRaised,
     TaskReturned,
 )
+from penstock.run.replay import replay
 from penstock.run.state import SUCCEEDED, Run
 from penstock.testing.graphs import EXTRA
 from penstock.testing.outcomes import expected
@@ -49,6 +53,7 @@ class Simulation:
     """One run of a sketch, moved on one fact at a time."""
 
     def __init__(self, sketch: Sketch, graph: Graph, pick: Pick, *, id: str = "sim") -> None:
+        self.sketch = sketch
         self.nodes: Mapping[str, Node] = {node.id: node for node in sketch.nodes}
         self.pick = pick
         self.now = 1000.0
@@ -93,17 +98,44 @@ class Simulation:
             self.batches.append(batch)
             self.states.append(self.run.encoded())
         for effect in effects(self.run, batch):
-            match effect:
-                case CancelTasks():
-                    self.cancelled = True
-                    self.under_way = [each for each in self.under_way if not isinstance(each, StartTimer)]
-                case EndRun():
-                    self.ended = True
-                case StartTimer():
-                    self._due[id(effect)] = self.now + effect.delay
-                    self.under_way.append(effect)
-                case _:
-                    self.under_way.append(effect)
+            self._ask(effect)
+
+    def _ask(self, effect: Effect) -> None:
+        match effect:
+            case CancelTasks():
+                self.cancelled = True
+                self.under_way = [each for each in self.under_way if not isinstance(each, StartTimer)]
+            case EndRun():
+                self.ended = True
+                self.under_way.clear()
+            case StartTimer():
+                self._due[id(effect)] = self.now + effect.delay
+                self.under_way.append(effect)
+            case _:
+                self.under_way.append(effect)
+
+    def rebuilt(self, keep: int, graph: Graph, pick: Pick) -> Simulation:
+        """The run made again from its first `keep` batches, with what it owes under way."""
+        again = Simulation(self.sketch, graph, pick, id=self.run.id)
+        again.batches = self.batches[:keep]
+        again.now = again.batches[-1][-1].at
+        again.run = replay(self.run.id, graph, again.events)
+        again.ended = again.run.ended
+        for event in again.events:
+            again._remember(event)  # noqa: SLF001 - of the same class
+        for effect in owed(again.run):
+            again._ask(effect)  # noqa: SLF001 - of the same class
+        return again
+
+    def _remember(self, event: Event) -> None:
+        """What a durable engine would have kept: outputs, and how often each task was called."""
+        if isinstance(event, MapStarted):
+            self._outputs[self.run.graph.index[event.step]] = [None] * event.count
+        if isinstance(event, TaskFailed | TaskCompleted):
+            i = self.run.graph.index[event.step]
+            self._calls[i, event.item] += 1
+            if isinstance(event, TaskCompleted) and event.output is not UNSET:
+                self._keep(i, event.item, event.output)
 
     def _answer(self, effect: Effect) -> Fact:
         match effect:
@@ -113,7 +145,7 @@ class Simulation:
                 node = self._node(effect.step)
                 items = node.items if node and node.items is not None else ()
                 self._outputs[effect.step] = [None] * len(items)
-                return ItemsCounted(effect.step, len(items), effect.iteration)
+                return ItemsCounted(effect.step, list(range(len(items))), effect.iteration)
             case StartTimer():
                 self.now = max(self.now, self._due.pop(id(effect)))
                 return BackoffElapsed(effect.step, effect.iteration, effect.item, effect.attempt)
@@ -139,11 +171,14 @@ class Simulation:
                 error, kind = failure
                 return TaskRaised(i, error, kind, "", effect.iteration, item, effect.attempt, node.effect)
             output = dict(expected(node.child).outputs) if node.child else output_of(node, fate)
+        self._keep(i, item, output)
+        return TaskReturned(i, output, effect.iteration, item, effect.attempt)
+
+    def _keep(self, i: int, item: int | None, output: Any) -> None:
         if item is None:
             self._outputs[i] = output
         else:
             self._outputs[i][item] = output
-        return TaskReturned(i, output, effect.iteration, item, effect.attempt)
 
     def _node(self, i: int) -> Node | None:
         """None: an injected step, which always succeeds."""

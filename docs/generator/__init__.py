@@ -1,0 +1,1 @@
+"""What docs/generate.py is made of."""

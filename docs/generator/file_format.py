@@ -1,0 +1,144 @@
+"""The page on the workflow file, from the tables that read it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from generator.markdown import NOTE, code, paragraphs, table, wrapped
+from penstock.steps.base import DEFAULT_TIMEOUT
+from penstock.workflow.durations import EXAMPLES
+from penstock.workflow.keys import SECTIONS
+from penstock.workflow.kinds import Section
+from penstock.workflow.schema import json_schema
+
+LATER = frozenset({
+    "workflow.schedule", "workflow.on_complete", "workflow.on_failure",
+    "config.ail", "config.budget", "config.gate", "config.speculation", "config.wave_timeout",
+    "step.gate", "step.routing", "step.ail", "step.budget", "step.critical",
+})  # fmt: skip
+"""Keys that are checked, and that this version refuses to run."""
+
+IDLE = frozenset({
+    "config.checkpoints", "config.retention", "config.agents", "step.on_reject", "step.model",
+})  # fmt: skip
+"""Keys that are checked, and mean nothing yet."""
+
+PARTLY = {
+    "config.engine": "`langgraph`, `temporal`: later",
+    "config.approval": "`always`: later",
+    "step.uses": "`agent:`: later",
+    "step.approval": "`always`: later",
+    "step.effect": "`destructive`: only with `approval: never`",
+    "step.on_orphan": "after a timeout",
+}
+"""Keys of which some values are for later."""
+
+DEFAULTS = {
+    "config.timeout": "none",
+    "config.on_expr_error": "`halt`",
+    "step.max_parallel": "the run's",
+    "step.retry": "`config.retry`",
+    "step.timeout": f"{DEFAULT_TIMEOUT:g}s; a child has none",
+    "step.approval": "`config.approval`",
+    "step.effect": "the tool's",
+    "step.on_expr_error": "`config.on_expr_error`",
+    "step.estimate": "the tool's",
+}
+"""Defaults that come from elsewhere."""
+
+SECTIONS_LATER = ("ail", "rule", "budget", "gate", "check", "agent", "routing", "condition", "tie_breaker")
+"""What no run of this version can make use of."""
+
+_TITLES = {"workflow": "Top level", "input": "`inputs.NAME`", "step": "`steps[]`", "agent": "`agents.NAME`"}
+
+_WORDS = {
+    "string": "text", "integer": "whole number", "number": "number", "boolean": "`true` or `false`",
+    "array": "list", "object": "map", "null": "null",
+}  # fmt: skip
+
+
+def page() -> str:
+    intro = (
+        "Every key of a workflow file. The tables on this page are the ones that read the file; "
+        "`penstock schema` prints them as JSON Schema (draft 2020-12) for editors. How to write a file: "
+        "[Write a workflow](../howto/write-a-workflow.md)."
+    )
+    limits = (
+        "A file is YAML 1.2: `on`, `off`, `yes` and `no` are text. It may have 10 MB and 64 levels of "
+        "nesting. Tags (`!x`), duplicate keys and unknown keys are refused."
+    )
+    kinds = (
+        f"A *duration* is {EXAMPLES}, or a number of seconds. An *expression* is [CEL](../concepts/"
+        "expression.md), with or without `${ }` around it. *JSON* is any value; its texts may hold `${ … }`."
+    )
+    marks = (
+        "In the last column, **later** means: checked, but this version refuses to run a workflow that uses "
+        "it. **No effect yet** means: checked, and otherwise ignored. [Not yet](../not-yet.md) says more."
+    )
+    now = [_section(section) for section in SECTIONS if section.name not in SECTIONS_LATER]
+    later = [_section(section, "###") for section in SECTIONS if section.name in SECTIONS_LATER]
+    head = "## Sections for later versions"
+    texts = map(wrapped, (intro, limits, kinds, marks))
+    return paragraphs(NOTE, "# The workflow file", *texts, *now, head, *later)
+
+
+def _section(section: Section, level: str = "##") -> str:
+    defaults = {field.name: field.default for field in msgspec.structs.fields(section._make)}
+    schema = json_schema()
+    properties = schema["$defs"].get(section.name, schema)["properties"]
+    rows = []
+    for key, spec in section.keys.items():
+        place = f"{section.name}.{key}"
+        value = _spoken(properties[key])
+        default = "required" if spec.required else DEFAULTS.get(place, "")
+        default = default or _default(
+            defaults.get(spec.field or key), unit="s" if value == "duration" else ""
+        )
+        rows.append((code(key), value, default, spec.about, _today(place)))
+    title = _TITLES.get(section.name, code(section.name))
+    return paragraphs(f"{level} {title}", table("key | value | default | meaning | today", rows))
+
+
+def _today(place: str) -> str:
+    if place in LATER:
+        return "later"
+    return "no effect yet" if place in IDLE else PARTLY.get(place, "")
+
+
+def _default(value: Any, unit: str) -> str:
+    if isinstance(value, bool):
+        return code(str(value).lower())
+    if isinstance(value, int | float):
+        return code(f"{value:g}{unit}")
+    return code(value) if isinstance(value, str) else ""
+
+
+def _spoken(schema: dict[str, Any]) -> str:
+    """A JSON Schema in a few words."""
+    if "enum" in schema:
+        return ", ".join(code(str(one).lower() if isinstance(one, bool) else one) for one in schema["enum"])
+    if "anyOf" in schema:
+        spoken = " or ".join(dict.fromkeys(_spoken(one) for one in schema["anyOf"]))
+        return "duration" if "duration" in spoken else spoken
+    if "pattern" in schema:
+        return "duration"
+    if "$ref" in schema:
+        return code(schema["$ref"].rpartition("/")[2])
+    kind = schema.get("type")
+    if kind == ["string", "boolean"]:
+        return "expression"
+    if isinstance(kind, list):
+        return " or ".join(_WORDS[one] for one in kind)
+    if kind == "array" and schema.get("items"):
+        return f"list of {_spoken(schema['items'])}"
+    if kind == "object" and isinstance(schema.get("additionalProperties"), dict):
+        return f"map of name to {_spoken(schema['additionalProperties'])}"
+    return _WORDS.get(str(kind), "JSON") + _range(schema)
+
+
+def _range(schema: dict[str, Any]) -> str:
+    if "maximum" in schema:
+        return f", {schema['minimum']:g} to {schema['maximum']:g}"
+    return f", {schema['minimum']:g} or more" if "minimum" in schema else ""

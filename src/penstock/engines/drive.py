@@ -1,0 +1,592 @@
+"""One run being driven.
+
+Facts come in from tasks, timers, commands and the journal; each goes through the core once,
+and the batch that follows is journalled before anything comes of it that could not be taken
+back: a task that writes starts, and a result is announced, only when the journal has it.
+Everything happens on one event loop, so there is nothing to lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import math
+import traceback
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, assert_never
+
+import msgspec
+
+from penstock.engines.base import Result, result_of
+from penstock.engines.deadlines import Deadlines
+from penstock.engines.outputs import Outputs
+from penstock.engines.stream import Gap, Observer, Stream
+from penstock.errors import CommandRejected, DefinitionError, Owned, Problem, UnknownTool
+from penstock.ids import CommandId, RunId, child_id
+from penstock.run.commands import OVERTAKING, Abort, Command, InjectTasks
+from penstock.run.decide import decide
+from penstock.run.effects import (
+    CancelTasks,
+    CollectOutputs,
+    Effect,
+    EndRun,
+    ExpandMap,
+    StartTask,
+    StartTimer,
+    effects,
+    owed,
+)
+from penstock.run.events import CommandAccepted, CommandRefused, Event
+from penstock.run.facts import (
+    BackoffElapsed,
+    CommandReceived,
+    Fact,
+    ItemsCounted,
+    OutputsCollected,
+    RunReopened,
+    RunRequested,
+    StorageStalled,
+    TaskOrphaned,
+    TaskRaised,
+    TaskReturned,
+    TimeRanOut,
+)
+from penstock.run.state import SUCCEEDED, Run
+from penstock.steps.base import Ended, Prepared, Scene, TaskFailure, Work
+from penstock.store.base import Journal
+from penstock.tools.base import Task
+from penstock.workflow.expr import Failure
+from penstock.workflow.graph import extend
+
+if TYPE_CHECKING:
+    from penstock.engines.native import NativeEngine
+
+GRACE = 5.0
+"""Seconds a cancelled task has to end before the run goes on without it."""
+
+DEEPEST = 16
+"""Runs within runs."""
+
+_LEAST, _MOST = -(2**63), 2**64 - 1
+"""What an integer may be in JSON as everyone reads it."""
+
+_HARMLESS = ("read", "idempotent")
+"""Effects that may be had twice."""
+
+_to_json = msgspec.json.Encoder().encode
+_from_json = msgspec.json.Decoder().decode
+
+
+class _Live:
+    """A task in flight."""
+
+    __slots__ = ("cancelled", "effect", "entered", "lane", "over", "task", "work")
+
+    def __init__(self, effect: StartTask, work: Work) -> None:
+        self.effect = effect
+        self.work = work
+        self.lane: dict[_Live, float]
+        """Of the engine's deadlines: being in it is being in flight."""
+        self.task: asyncio.Task[None] | None = None
+        self.cancelled = ""
+        """Why we cancelled it: a failure kind, `timeout` or `cancelled`."""
+        self.entered = False
+        """It has begun. A task cancelled before that never gets to report."""
+        self.over = False
+        """Reported. Whatever it still does is nobody's business."""
+
+
+class Drive:
+    def __init__(self, engine: NativeEngine, flow: Prepared, run: Run, journal: Journal) -> None:
+        self.engine = engine
+        self.flow = flow
+        self.run = run
+        self.journal = journal
+        self.loop = asyncio.get_running_loop()
+        self.stream = Stream(after=run.seq)
+        self.finished: asyncio.Future[Result] = self.loop.create_future()
+        self._lasting = journal.lasting
+        fetch = (lambda seq: engine.store.output(run.id, seq)) if self._lasting else None
+        self.outputs = Outputs(run, fetch)
+        self._works = flow.works
+        self._facts: deque[Fact] = deque()
+        self._busy = False
+        self._held: deque[tuple[int, list[Event], list[Effect]]] = deque()
+        """Batches that are not durable yet, and what must wait until they are."""
+        self._status = ""
+        self._stalled = False
+        self._timers: set[asyncio.TimerHandle] = set()
+        self._graces: set[asyncio.TimerHandle] = set()
+        self._chores: set[asyncio.Task[None]] = set()
+        self._answers: dict[CommandId, asyncio.Future[Event]] = {}
+        self._deadlines: Deadlines[_Live] = Deadlines(self.loop, self._expired)
+        self._context = contextvars.copy_context()
+        self._commands = 0
+        journal.watch(self)
+
+    # --- the public face ---
+
+    @property
+    def id(self) -> RunId:
+        return self.run.id
+
+    @property
+    def state(self) -> Run:
+        return self.run
+
+    async def result(self) -> Result:
+        return await asyncio.shield(self.finished)
+
+    def follow(self, *, after: int = 0) -> AsyncIterator[Event | Gap]:
+        return self.stream.follow(after=after, past=lambda seq: self.engine.store.load(self.id, after=seq))
+
+    def observe(self, observer: Observer) -> None:
+        self.stream.observe(observer)
+
+    async def send(self, command: Command) -> Event:
+        """Hand a command to the run; returns the event that accepted it."""
+        self._commands += 1
+        if not command.id:
+            command = msgspec.structs.replace(command, id=CommandId(f"{self.id}!{self._commands}"))
+        if self.run.ended:
+            raise CommandRejected(f"the run has ended ({self.run.status})")
+        answer = self._answers.get(command.id)
+        if answer is None:
+            answer = self._answers[command.id] = self.loop.create_future()
+            self.tell(CommandReceived(command, self._problems(command), await self._outputs_for(command)))
+        event = await asyncio.shield(answer)
+        if isinstance(event, CommandRefused):
+            raise CommandRejected(event.reason)
+        return event
+
+    def abort(self, reason: str) -> None:
+        """Stop the run from within the engine, whatever ids its users gave to commands."""
+        self.tell(CommandReceived(Abort(id=CommandId(f"{self.id}!stop"), reason=reason)))
+
+    # --- facts in ---
+
+    def begin(self, fact: RunRequested) -> None:
+        self._limit_time()
+        self.tell(fact)
+
+    async def take_up(self, events: Sequence[Event], by: str) -> None:
+        """Go on with a run that another process left: its unfinished tasks are owed again."""
+        for i, state in self.run.maps.items():
+            if state.count >= 0:
+                self.outputs.open_map(i, await self.engine.store.output(self.id, state.seq))
+        self.outputs.recall(events)
+        due = owed(self.run)
+        self._limit_time()
+        self.tell(RunReopened(by))
+        for effect in due:
+            if isinstance(effect, StartTask) and not self._may_repeat(effect):
+                self.tell(self._orphan(effect))
+            else:
+                self._carry_out(effect)
+
+    def _may_repeat(self, effect: StartTask) -> bool:
+        step = self.run.graph.workflow.steps[effect.step]
+        return self._work(effect.step).effect in _HARMLESS or step.on_orphan == "rerun"
+
+    def _orphan(self, effect: StartTask) -> Fact:
+        step = self.run.graph.workflow.steps[effect.step]
+        place = (effect.iteration, effect.item, effect.attempt)
+        if step.on_orphan == "fail":
+            error = "its process died while it ran; it may have taken effect"
+            return TaskRaised(effect.step, error, "orphaned", "", *place)
+        return TaskOrphaned(effect.step, *place, tool=step.uses)
+
+    def _limit_time(self) -> None:
+        limit = self.run.graph.workflow.config.timeout
+        if limit is not None:
+            self._later(limit, TimeRanOut(limit))
+
+    def tell(self, fact: Fact) -> None:
+        """The only door to the core. Facts that come while one is being handled wait their turn."""
+        if type(fact) is CommandReceived and isinstance(fact.command, OVERTAKING):
+            self._facts.appendleft(fact)
+        else:
+            self._facts.append(fact)
+        if not self._busy:
+            self._drain()
+
+    def _drain(self) -> None:
+        run, facts, wall = self.run, self._facts, self.engine.wall
+        self._busy = True
+        try:
+            while facts:
+                fact = facts.popleft()
+                batch = decide(run, fact, wall())
+                if self._answers and type(fact) is CommandReceived:
+                    self._answer(fact.command, batch)
+                if batch:
+                    self.journal.append(batch)
+                    if self._lasting:
+                        self._hold(batch)
+                    else:
+                        self.stream.publish(batch)
+                        for effect in effects(run, batch):
+                            if type(effect) is StartTask:
+                                self._start(effect)
+                            else:
+                                self._carry_out(effect)
+        except Exception as error:  # noqa: BLE001 - our own bug: it must surface, not look like success
+            self._crash(error)
+        finally:
+            self._busy = False
+
+    # --- what waits for the journal ---
+
+    def _hold(self, batch: list[Event]) -> None:
+        """Do what may be done at once; the rest, and telling anyone, waits until the batch is durable."""
+        run = self.run
+        self.outputs.saw(batch)
+        if run.status != self._status:
+            self._status = run.status
+            self.journal.note(run.status, run.reason)
+        waits: list[Effect] = []
+        now: list[Effect] = []
+        for effect in effects(run, batch):
+            (waits if self._must_wait(effect) else now).append(effect)
+        self._held.append((run.seq, batch, waits))
+        for effect in now:
+            self._carry_out(effect)
+
+    def _must_wait(self, effect: Effect) -> bool:
+        if isinstance(effect, StartTask):
+            return self._stalled or self._work(effect.step).effect not in _HARMLESS
+        return isinstance(effect, EndRun)
+
+    def arrived(self, seq: int) -> None:
+        """The journal has everything up to `seq`."""
+        held = self._held
+        while held and held[0][0] <= seq:
+            _, batch, waits = held.popleft()
+            self.stream.publish(batch)
+            for effect in waits:
+                self._carry_out(effect)
+
+    def stalled(self, reason: str) -> None:
+        """The journal cannot be written, or can be again."""
+        self._stalled = bool(reason)
+        self.tell(StorageStalled(reason))
+
+    def lost(self) -> None:
+        """Someone else drives this run now. Whatever we know of it is out of date."""
+        self._crash(Owned(self.id, "another process"))
+
+    # --- effects out ---
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case StartTask():
+                self._start(effect)
+            case ExpandMap():
+                self._expand(effect)
+            case StartTimer():
+                fact = BackoffElapsed(effect.step, effect.iteration, effect.item, effect.attempt)
+                self._later(effect.delay, fact)
+            case CancelTasks():
+                self._clear_timers()
+                for live in self._deadlines.running():
+                    self._cancel(live, "cancelled")
+            case CollectOutputs():
+                self._collect()
+            case EndRun():
+                self._end()
+            case _:
+                assert_never(effect)
+
+    def _start(self, effect: StartTask) -> None:
+        i = effect.step
+        works = self._works
+        live = _Live(effect, works[i] if i < len(works) else self._work(i))
+        if self.run.stopping:  # it had to wait for the journal, and now it is too late
+            live.over, live.cancelled = True, "cancelled"
+            self.tell(self._raised(live, "cancelled", self._why(live)))
+            return
+        # A fresh copy of the context the run began in: steps never see each other's variables.
+        live.task = self.loop.create_task(
+            self._perform(live), name=self.run.graph.ids[i], context=self._context.copy()
+        )
+        live.lane = self._deadlines.begin(live, live.work.timeout or math.inf)
+
+    async def _perform(self, live: _Live) -> None:
+        """Do one task and report how it went, whatever happens."""
+        live.entered = True
+        run, effect, work = self.run, live.effect, live.work
+        i, item = effect.step, effect.item
+        fact: Fact
+        try:
+            args = await self._arguments(effect) if i in run.graph.args or i in run.overrides else {}
+            if work.direct is not None:
+                output = await work.direct(**args)
+            else:
+                output = await work.perform(Scene(self._task(effect), args, self))
+            size = 8
+            if type(output) is not int or not _LEAST <= output <= _MOST:
+                output, size = _plain(output)
+            fact = TaskReturned(i, output, effect.iteration, item, effect.attempt)
+            if not live.over:
+                self.outputs.keep(i, item, output, size)
+        except asyncio.CancelledError:
+            fact = self._raised(live, live.cancelled or "cancelled", self._why(live))
+        except TaskFailure as error:
+            fact = self._raised(live, error.kind, str(error))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the one boundary between users' code and ours
+            fact = self._raised(live, "error", _message(error), type(error).__name__, _trace(error))
+        if not live.over:
+            live.over = True
+            live.lane.pop(live, None)
+            self.tell(fact)
+
+    async def _arguments(self, effect: StartTask) -> dict[str, Any]:
+        outputs, i = self.outputs, effect.step
+        absent = outputs.absent(outputs.template(i).reads)
+        fetched = await outputs.fetch(absent) if absent else None
+        args = outputs.arguments(i, effect.item, fetched)
+        if isinstance(args, Failure):
+            raise TaskFailure("expression", args.message)
+        return args
+
+    def _raised(self, live: _Live, kind: str, error: str, name: str = "", trace: str = "") -> TaskRaised:
+        effect = live.effect
+        if live.cancelled and kind == "error":  # what it raised on its way out is not why it ended
+            kind, error = live.cancelled, f"{self._why(live)}; then {error}"
+        return TaskRaised(
+            effect.step, error, kind, name, effect.iteration, effect.item, effect.attempt, live.work.effect,
+            trace,
+        )  # fmt: skip
+
+    def _why(self, live: _Live) -> str:
+        if live.cancelled == "timeout":
+            return f"timed out after {live.work.timeout:g} s"
+        return f"cancelled: {self.run.stop_reason}" if self.run.stop_reason else "cancelled"
+
+    def _expired(self, live: _Live) -> None:
+        self._cancel(live, "timeout")
+
+    def _cancel(self, live: _Live, kind: str) -> None:
+        if live.over or live.cancelled or live.task is None:
+            return
+        live.cancelled = kind
+        live.task.cancel()
+        if not live.entered:
+            self._give_up(live, self._why(live))
+            return
+        self._graces.add(self.loop.call_later(GRACE, self._abandon, live))
+
+    def _abandon(self, live: _Live) -> None:
+        """A task that would not end: report it without waiting any longer."""
+        if not live.over:
+            self.engine.abandoned += 1
+            self._give_up(live, f"{self._why(live)}; it did not stop when cancelled")
+
+    def _give_up(self, live: _Live, error: str) -> None:
+        live.over = True
+        live.lane.pop(live, None)
+        self.tell(self._raised(live, live.cancelled, error))
+
+    # --- expressions that read whole outputs ---
+
+    def _expand(self, effect: ExpandMap) -> None:
+        absent = self.outputs.absent(self.run.graph.for_each[effect.step].reads)
+        if absent:
+            self._chore(self._expand_from(effect, absent))
+        else:
+            self._expanded(effect, self.outputs.expand(effect.step))
+
+    async def _expand_from(self, effect: ExpandMap, absent: list[int]) -> None:
+        self._expanded(effect, self.outputs.expand(effect.step, await self.outputs.fetch(absent)))
+
+    def _expanded(self, effect: ExpandMap, items: list[Any] | Failure) -> None:
+        if isinstance(items, Failure):
+            error = f"for_each: {items.message}"
+            self.tell(TaskRaised(effect.step, error, "expression", iteration=effect.iteration))
+            return
+        self.outputs.open_map(effect.step, items)
+        self.tell(ItemsCounted(effect.step, items, effect.iteration))
+
+    def _collect(self) -> None:
+        reads = [path for _, template in self.run.graph.outputs for path in template.reads]
+        absent = self.outputs.absent(reads)
+        if absent:
+            self._chore(self._collect_from(absent))
+        else:
+            self.tell(self._collected(None))
+
+    async def _collect_from(self, absent: list[int]) -> None:
+        self.tell(self._collected(await self.outputs.fetch(absent)))
+
+    def _collected(self, fetched: dict[int, Any] | None) -> OutputsCollected:
+        values: dict[str, Any] = {}
+        errors: dict[str, str] = {}
+        for name, template in self.run.graph.outputs:
+            value = template.render(lambda path: self.outputs.look_up(path, -1, fetched))
+            if isinstance(value, Failure):
+                errors[name] = value.message
+            else:
+                values[name] = value
+        return OutputsCollected(values, errors)
+
+    def _chore(self, work: Coroutine[Any, Any, None]) -> None:
+        """Something of our own that has to wait for the store."""
+
+        def done(task: asyncio.Task[None]) -> None:
+            self._chores.discard(task)
+            error = None if task.cancelled() else task.exception()
+            if isinstance(error, Exception):
+                self._crash(error)
+
+        chore = self.loop.create_task(work)
+        self._chores.add(chore)
+        chore.add_done_callback(done)
+
+    # --- timers, and the end ---
+
+    def _later(self, delay: float, fact: Fact) -> None:
+        def ring() -> None:
+            self._timers.discard(handle)
+            self.tell(fact)
+
+        handle = self.loop.call_later(delay, ring)
+        self._timers.add(handle)
+
+    def _clear_timers(self) -> None:
+        for handle in self._timers:
+            handle.cancel()
+        self._timers.clear()
+
+    def _close(self) -> None:
+        self._clear_timers()
+        for handle in self._graces:
+            handle.cancel()
+        for chore in self._chores:
+            chore.cancel()
+        self._deadlines.close()
+        self.engine.live.pop(self.id, None)
+        self.stream.close()
+        self.journal.release()
+
+    def _end(self) -> None:
+        self._close()
+        if not self.finished.done():
+            self.finished.set_result(result_of(self.run))
+
+    def _crash(self, error: Exception) -> None:
+        """We cannot go on. Say so; never pretend the run did."""
+        for live in self._deadlines.running():
+            live.over = True
+            if live.task is not None:
+                live.task.cancel()
+        self._held.clear()
+        self._close()
+        if not self.finished.done():
+            self.finished.set_exception(error)
+            self.finished.exception()  # heard here: nobody may be waiting
+
+    # --- commands ---
+
+    def _problems(self, command: Command) -> tuple[Problem, ...]:
+        """What is wrong with a command that only someone who knows the tools can see."""
+        if not isinstance(command, InjectTasks) or self.flow.work_for is None:
+            return ()
+        problems: list[Problem] = []
+        for step in command.steps:
+            try:
+                self.flow.work_for(step)
+            except UnknownTool as error:
+                problems.append(Problem(str(error), where=str(step.id)))
+            except DefinitionError as error:
+                problems.extend(error.problems)
+        return tuple(problems)
+
+    async def _outputs_for(self, command: Command) -> dict[int, Any]:
+        """Outputs of ended steps that an injection's control expressions would read."""
+        if not isinstance(command, InjectTasks):
+            return {}
+        try:
+            graph = extend(self.run.graph, command.steps)
+        except DefinitionError:
+            return {}  # it will be refused
+        before, phase = self.run.graph.control, self.run.phase
+        read = [
+            i
+            for i, paths in graph.control.items()
+            if i < len(phase) and before.get(i) != paths and phase[i] == SUCCEEDED
+        ]
+        absent = self.outputs.absent(("steps", graph.ids[i], "output") for i in read)
+        fetched = await self.outputs.fetch(absent)
+        return {i: fetched[i] if i in fetched else self.outputs.value(i) for i in read}
+
+    def _work(self, i: int) -> Work:
+        """How to do a step. One that was not in the definition was found when it was accepted."""
+        if i < len(self._works):
+            return self._works[i]
+        if self._works is self.flow.works:
+            self._works = list(self._works)
+        while len(self._works) <= i:
+            assert self.flow.work_for is not None  # noqa: S101 - injections are refused without it
+            self._works.append(self.flow.work_for(self.run.graph.workflow.steps[len(self._works)]))
+        return self._works[i]
+
+    def _answer(self, command: Command, batch: list[Event]) -> None:
+        answer = self._answers.get(command.id)
+        if answer is None or answer.done():
+            return
+        run = self.run
+        event: Event
+        if batch and isinstance(batch[0], CommandAccepted | CommandRefused):
+            event = batch[0]
+        elif run.ended:
+            event = CommandRefused(run.seq, run.at, command.id, "", f"the run has ended ({run.status})")
+        elif run.commands.get(command.id):  # seen before: the same answer again
+            event = CommandRefused(run.seq, run.at, command.id, "", run.commands[command.id])
+        else:
+            event = CommandAccepted(run.seq, run.at, command)
+        answer.set_result(event)
+
+    # --- what work may ask of its engine ---
+
+    def _task(self, effect: StartTask) -> Task:
+        step = self.run.graph.ids[effect.step]
+        return Task(self.id, step, effect.iteration, effect.item, effect.attempt)
+
+    async def in_thread(self, call: Callable[[], Any]) -> Any:
+        context = contextvars.copy_context()
+        return await self.loop.run_in_executor(self.engine.threads, context.run, call)
+
+    async def child(self, task: Task, flow: Prepared, inputs: dict[str, Any]) -> Ended:
+        if self.id.count("/") >= DEEPEST:
+            raise TaskFailure("child", f"runs are nested {DEEPEST} deep; does a workflow call itself?")
+        id = child_id(self.id, task.step, iteration=task.iteration, item=task.item, attempt=task.attempt)
+        child = await self.engine.child(flow, inputs, run=id, parent=self.id)
+        if isinstance(child, Result):
+            return child
+        try:
+            return await child.result()
+        except asyncio.CancelledError:
+            child.abort("the parent run stopped")
+            await asyncio.wait([child.finished])
+            raise
+
+
+def _plain(output: Any) -> tuple[Any, int]:
+    """The output as JSON would carry it (fresh, shared with nobody, the same after a restart), and its size."""
+    try:
+        text = _to_json(output)
+        return _from_json(text), len(text)
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise TaskFailure("output", f"the result is not JSON: {error}") from None
+
+
+def _message(error: BaseException) -> str:
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _trace(error: BaseException) -> str:
+    """The frames of the user's code; ours say nothing to anyone."""
+    frames = traceback.extract_tb(error.__traceback__)[1:]
+    return "".join(traceback.format_list(frames))[-4000:]

@@ -1,0 +1,79 @@
+"""How batches look on disk, whatever the disk is.
+
+A batch is one line: a JSON array of events. A large output is taken out of its event and
+kept once, by its hash; the event then says where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock.run.events import Event, MapStarted, TaskCompleted, WorkflowAborted, WorkflowCompleted
+
+INLINE = 32 * 1024
+"""Bytes of an output that stay in its event."""
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(list[Event]).decode
+
+Blob = tuple[str, bytes]
+
+
+def encode(events: Sequence[Event]) -> tuple[bytes, list[Blob]]:
+    """One batch as a line, and the outputs that are too large for it."""
+    line = _encode(events)
+    if len(line) <= INLINE:
+        return line + b"\n", []
+    blobs: list[Blob] = []
+    small: list[Event] = []
+    for event in events:
+        if isinstance(event, TaskCompleted | MapStarted) and event.output is not msgspec.UNSET:
+            body = _encode(event.output)
+            if len(body) > INLINE:
+                ref = sha256(body).hexdigest()
+                blobs.append((ref, body))
+                event = msgspec.structs.replace(event, output=msgspec.UNSET, ref=ref)  # noqa: PLW2901
+        small.append(event)
+    return _encode(small) + b"\n", blobs
+
+
+def decode(lines: bytes) -> Iterator[list[Event]]:
+    """The batches of some lines."""
+    for line in lines.splitlines():
+        yield _decode(line)
+
+
+def flat(rows: Iterable[bytes], *, after: int) -> list[Event]:
+    """The events past `after`, in order."""
+    return [event for row in rows for batch in decode(row) for event in batch if event.seq > after]
+
+
+def output_of(event: Event) -> tuple[Any, str]:
+    """The output (or the list of items) in an event, or the hash it is kept under."""
+    if not isinstance(event, TaskCompleted | MapStarted):
+        return None, ""
+    if event.ref:
+        return None, event.ref
+    return (None if event.output is msgspec.UNSET else event.output), ""
+
+
+class Summary(NamedTuple):
+    status: str
+    reason: str
+    ended: float | None
+
+
+def summary(events: Sequence[Event]) -> Summary:
+    """How a run stands, as far as its last event tells."""
+    if not events:
+        return Summary("pending", "", None)
+    last = events[-1]
+    if isinstance(last, WorkflowCompleted):
+        return Summary(last.status, last.reason, last.at)
+    if isinstance(last, WorkflowAborted):
+        return Summary("aborted", last.reason, last.at)
+    return Summary("running", "", None)

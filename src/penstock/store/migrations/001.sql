@@ -1,0 +1,101 @@
+CREATE TABLE meta (
+    name  TEXT PRIMARY KEY,
+    value BLOB NOT NULL
+);
+
+CREATE TABLE definitions (
+    hash  TEXT PRIMARY KEY,
+    name  TEXT NOT NULL,
+    body  BLOB NOT NULL
+);
+
+CREATE TABLE runs (
+    key      INTEGER PRIMARY KEY,
+    run      TEXT NOT NULL UNIQUE,
+    workflow TEXT NOT NULL,
+    hash     TEXT NOT NULL,
+    source   TEXT NOT NULL DEFAULT '',
+    status   TEXT NOT NULL DEFAULT 'pending',
+    reason   TEXT NOT NULL DEFAULT '',
+    started  REAL NOT NULL,
+    ended    REAL,
+    events   INTEGER NOT NULL DEFAULT 0,
+    parent   TEXT,
+    fork_of  TEXT,
+    fork_at  INTEGER
+);
+CREATE INDEX runs_by_status ON runs (status, started);
+CREATE INDEX runs_by_parent ON runs (parent) WHERE parent IS NOT NULL;
+CREATE INDEX runs_by_fork ON runs (fork_of) WHERE fork_of IS NOT NULL;
+
+-- A row is what one commit added to one run: lines, each a batch (a JSON array of events).
+-- id = run key << 32 | number of the first event.
+CREATE TABLE events (
+    id      INTEGER PRIMARY KEY,
+    last    INTEGER NOT NULL,
+    batches BLOB NOT NULL
+);
+
+CREATE TABLE blobs (
+    hash TEXT PRIMARY KEY,
+    body BLOB NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE checkpoints (
+    checkpoint TEXT PRIMARY KEY,
+    run        TEXT NOT NULL,
+    seq        INTEGER NOT NULL,
+    at         REAL NOT NULL,
+    layer      INTEGER NOT NULL,
+    state      BLOB NOT NULL
+);
+CREATE INDEX checkpoints_by_run ON checkpoints (run, seq);
+
+CREATE TABLE decisions (
+    decision TEXT PRIMARY KEY,
+    run      TEXT NOT NULL,
+    kind     TEXT NOT NULL,
+    step     TEXT,
+    asked    REAL NOT NULL,
+    deadline REAL,
+    answered REAL,
+    verb     TEXT,
+    by       TEXT,
+    body     BLOB NOT NULL
+);
+CREATE INDEX decisions_open ON decisions (run) WHERE answered IS NULL;
+
+CREATE TABLE commands (
+    id     TEXT NOT NULL,
+    run    TEXT NOT NULL,
+    sent   REAL NOT NULL,
+    body   BLOB NOT NULL,
+    taken  REAL,
+    answer TEXT,
+    PRIMARY KEY (run, id)
+);
+CREATE INDEX commands_waiting ON commands (run) WHERE taken IS NULL;
+
+CREATE TABLE leases (
+    run     TEXT PRIMARY KEY,
+    owner   TEXT NOT NULL,
+    expires REAL NOT NULL
+);
+
+CREATE VIEW tasks AS
+SELECT runs.run                                  AS run,
+       json_extract(event.value, '$.step')       AS step,
+       coalesce(json_extract(event.value, '$.iteration'), 1) AS iteration,
+       json_extract(event.value, '$.item')       AS item,
+       coalesce(json_extract(event.value, '$.attempt'), 1) AS attempt,
+       CASE json_extract(event.value, '$.type')
+            WHEN 'task_complete' THEN 'succeeded'
+            WHEN 'task_error' THEN 'failed'
+            ELSE 'skipped' END                   AS status,
+       json_extract(event.value, '$.seq')        AS seq,
+       json_extract(event.value, '$.at')         AS at
+  FROM events
+  JOIN runs ON runs.key = events.id >> 32
+  JOIN json_each('[' || replace(rtrim(CAST(events.batches AS TEXT), char(10)), char(10), ',') || ']') AS batch
+  JOIN json_each(batch.value) AS event
+ WHERE json_extract(event.value, '$.type') IN ('task_complete', 'task_error', 'task_skipped');

@@ -1,0 +1,102 @@
+"""What the documentation shows is what happens."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import unquote
+
+import pages
+import pytest
+
+import penstock
+from penstock.workflow.read import loads
+
+PAGES = [pytest.param(page, id=str(page.relative_to(pages.ROOT))) for page in pages.pages()]
+BLOCKS = [
+    pytest.param(block, id=block.where)
+    for page in pages.pages()
+    for block in pages.blocks(page)
+    if block.promise in ("file", "from")
+]
+
+
+def matches(shown: str, happened: str) -> bool:
+    """Whether a page shows what happened; … stands for whatever a run makes anew, such as its id."""
+    pattern = ".*?".join(re.escape(part) for part in shown.strip().split("…"))
+    return re.fullmatch(pattern, happened.strip(), re.DOTALL) is not None
+
+
+def different(shown: str, happened: str) -> str:
+    return "\n".join(difflib.unified_diff(shown.splitlines(), happened.splitlines(), "shown", "happened"))
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """An environment in which `penstock` and `python` are the ones under test."""
+    bin = tmp_path / "bin"
+    bin.mkdir()
+    for name, arguments in (("penstock", "-m penstock"), ("python", "")):
+        script = bin / name
+        script.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments} "$@"\n', encoding="utf-8")
+        script.chmod(0o755)
+    return {
+        **os.environ,
+        "PATH": f"{bin}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(Path(penstock.__file__).parents[1]),
+        "NO_COLOR": "1",
+    }
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_example_promises_something_that_can_be_checked(page: Path) -> None:
+    assert [block.where for block in pages.blocks(page) if pages.promises_too_little(block)] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path, environment: dict[str, str]) -> None:
+    blocks = pages.blocks(page)
+    if not any(block.promise == "run" for block in blocks):
+        return
+    folder = tmp_path / "page"
+    folder.mkdir()
+    (folder / "examples").symlink_to(pages.ROOT / "examples")
+    stage = [sys.executable, "-W", "error", str(Path(__file__).with_name("stage.py")), str(folder)]
+    played = subprocess.run(
+        stage,
+        input=json.dumps([block._asdict() for block in blocks]),
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
+    assert played.returncode == 0, played.stderr
+
+    for number, happened in json.loads(played.stdout):
+        block = blocks[number]
+        after = blocks[number + 1] if number + 1 < len(blocks) else block
+        shown = block.text if block.language == "console" else after.text
+        if block.language == "console" or after.promise == "prints":
+            assert matches(shown, happened), f"{block.where}\n{different(shown, happened)}"
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_a_workflow_in_a_page_is_valid_and_a_quotation_is_exact(block: pages.Block) -> None:
+    if block.promise == "from":
+        assert block.text in (pages.ROOT / block.name).read_text(encoding="utf-8")
+    elif block.language == "yaml":
+        assert loads(block.text, block.where).workflow.steps
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_within_the_documentation_leads_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```|`[^`]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)|src=\"([^\"]+)\"", text)
+    local = [a or b for a, b in targets if not re.match(r"[a-z]+:", a or b)]
+
+    assert [target for target in local if not (page.parent / unquote(target)).exists()] == []

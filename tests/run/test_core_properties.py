@@ -1,0 +1,215 @@
+"""What must hold for every run, tried on the core alone: random graphs, fates, commands and orders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.run.commands import Command
+from penstock.run.events import TaskFailed, TaskSkipped, decode, encode
+from penstock.run.replay import replay
+from penstock.run.state import PHASES, Run
+from penstock.testing import graphs
+from penstock.testing.history import violations, without_time
+from penstock.testing.outcomes import expected
+from penstock.testing.simulate import Simulation
+from penstock.testing.sketch import Record, Sketch, build
+from penstock.workflow.graph import Graph
+
+ORDERS = st.integers(0, 2**16).map(Random)
+
+
+def graph_of(sketch: Sketch) -> Graph:
+    return build(sketch, Record(lambda: 0.0)).graph
+
+
+def simulate(
+    sketch: Sketch, order: Random, commands: Sequence[tuple[int, Command]] = (), *, id: str = "sim"
+) -> Simulation:
+    """Run a sketch to its end, with commands at their moments."""
+    simulation = Simulation(sketch, graph_of(sketch), order.choice, id=id)
+    simulation.begin()
+    waiting = sorted(commands, key=lambda pair: pair[0])
+    facts = 0
+    while True:
+        while waiting and waiting[0][0] <= facts:
+            simulation.send(waiting.pop(0)[1])
+        facts += 1
+        if not simulation.move():
+            if simulation.run.ended or not waiting:
+                return simulation
+
+
+@st.composite
+def steered(draw: st.DrawFn) -> tuple[Sketch, list[tuple[int, Command]]]:
+    sketch = draw(graphs.sketches())
+    return sketch, draw(graphs.commands(sketch))
+
+
+def statuses(run: Run) -> dict[str, str]:
+    return {step: PHASES[phase] for step, phase in zip(run.graph.ids, run.phase, strict=True)}
+
+
+@given(graphs.sketches(), ORDERS)
+def test_every_step_ends_as_the_reference_says_in_whatever_order_things_happen(
+    sketch: Sketch, order: Random
+) -> None:
+    simulation = simulate(sketch, order)
+
+    ending = expected(sketch)
+    run = simulation.run
+    assert statuses(run) == {step: outcome.status for step, outcome in ending.steps.items()}
+    assert (run.status, dict(run.outputs)) == (ending.status, dict(ending.outputs))
+    for event in simulation.events:
+        if isinstance(event, TaskSkipped):
+            assert event.kind == ending.steps[event.step].kind
+    for node in sketch.nodes:
+        if node.items is None and ending.steps[node.id].status != "skipped":
+            last = [e.attempt for e in simulation.events if getattr(e, "step", "") == node.id and e.item is None]
+            assert last[-1] == ending.steps[node.id].attempts
+
+
+@given(graphs.sketches(), ORDERS)
+def test_no_promise_is_broken_when_nobody_interferes(sketch: Sketch, order: Random) -> None:
+    simulation = simulate(sketch, order)
+
+    assert simulation.ended
+    assert violations(simulation.run.graph.workflow, simulation.batches) == []
+
+
+@given(steered(), ORDERS)
+def test_no_promise_is_broken_whatever_commands_come(
+    drawn: tuple[Sketch, list[tuple[int, Command]]], order: Random
+) -> None:
+    sketch, commands = drawn
+    definition = graph_of(sketch).workflow
+    simulation = simulate(sketch, order, commands)
+
+    assert violations(definition, simulation.batches) == []
+    assert simulation.ended or simulation.run.paused
+    assert not simulation.under_way or simulation.ended
+
+
+@given(steered(), ORDERS)
+def test_replaying_the_events_gives_the_same_state_at_every_batch_byte_for_byte(
+    drawn: tuple[Sketch, list[tuple[int, Command]]], order: Random
+) -> None:
+    sketch, commands = drawn
+    graph = graph_of(sketch)
+    simulation = simulate(sketch, order, commands)
+    events = [decode(encode(event)) for event in simulation.events]
+
+    assert events == simulation.events
+    for batch, state in zip(simulation.batches, simulation.states, strict=True):
+        assert replay(simulation.run.id, graph, events, until=batch[-1].seq).encoded() == state
+
+
+@given(steered(), ORDERS)
+def test_folding_never_looks_ahead_nor_back(
+    drawn: tuple[Sketch, list[tuple[int, Command]]], order: Random
+) -> None:
+    sketch, commands = drawn
+    graph = graph_of(sketch)
+    simulation = simulate(sketch, order, commands)
+    written = [encode(event) for event in simulation.events]
+
+    for seq in range(len(written) + 1):
+        alone = replay(simulation.run.id, graph, map(decode, written[:seq]))
+        prefix = replay(simulation.run.id, graph, simulation.events, until=seq)
+        assert alone.encoded() == prefix.encoded()
+        assert alone.seq == seq
+    assert [encode(event) for event in simulation.events] == written
+
+
+@given(steered(), st.integers(0, 2**16))
+def test_the_same_facts_lead_to_the_same_events(
+    drawn: tuple[Sketch, list[tuple[int, Command]]], seed: int
+) -> None:
+    sketch, commands = drawn
+
+    first = simulate(sketch, Random(seed), commands)
+    second = simulate(sketch, Random(seed), commands)
+
+    assert first.events == second.events
+    assert first.run.encoded() == second.run.encoded()
+
+
+@given(steered(), steered(), st.integers(0, 2**16))
+def test_interleaved_runs_share_nothing(
+    one: tuple[Sketch, list[tuple[int, Command]]], two: tuple[Sketch, list[tuple[int, Command]]], seed: int
+) -> None:
+    alone = [simulate(*_as_given(drawn, seed), id=f"run{n}") for n, drawn in enumerate((one, two))]
+    together = _interleaved((one, two), seed)
+
+    for by_itself, beside in zip(alone, together, strict=True):
+        assert without_time(by_itself.events) == without_time(beside.events)
+
+
+@given(graphs.sketches(), st.integers(0, 2**16))
+def test_runs_of_the_same_definition_share_nothing(sketch: Sketch, seed: int) -> None:
+    graph = graph_of(sketch)
+    runs = [Simulation(sketch, graph, Random(seed).choice, id="same") for _ in range(2)]
+    for simulation in runs:
+        simulation.begin()
+    while any([simulation.move() for simulation in runs]):
+        pass
+
+    assert runs[0].events == runs[1].events == simulate(sketch, Random(seed), id="same").events
+
+
+@given(graphs.sketches(children=False), st.integers(0, 2**16), st.data())
+def test_a_run_rebuilt_from_any_batch_ends_like_the_one_that_went_on(
+    sketch: Sketch, seed: int, data: st.DataObject
+) -> None:
+    """What a rebuilt run owes is all it needs: no outcome depends on what was only in memory."""
+    whole = simulate(sketch, Random(seed))
+    keep = data.draw(st.integers(1, len(whole.batches)))
+    rebuilt = whole.rebuilt(keep, graph_of(sketch), Random(seed).choice)
+    while rebuilt.move():
+        pass
+
+    assert rebuilt.ended
+    assert statuses(rebuilt.run) == statuses(whole.run)
+    assert rebuilt.run.status == whole.run.status
+
+
+def _as_given(
+    drawn: tuple[Sketch, list[tuple[int, Command]]], seed: int
+) -> tuple[Sketch, Random, list[tuple[int, Command]]]:
+    return drawn[0], Random(seed), drawn[1]
+
+
+def _interleaved(
+    drawn: Sequence[tuple[Sketch, list[tuple[int, Command]]]], seed: int
+) -> list[Simulation]:
+    """Each run gets the same picks as by itself; only the turns alternate."""
+    generators = [_stepwise(*_as_given(each, seed), id=f"run{n}") for n, each in enumerate(drawn)]
+    turns = Random(seed + 1)
+    done: dict[int, Simulation] = {}
+    while len(done) < len(generators):
+        n = turns.choice([n for n in range(len(generators)) if n not in done])
+        try:
+            next(generators[n])
+        except StopIteration as stop:
+            done[n] = stop.value
+    return [done[n] for n in range(len(generators))]
+
+
+def _stepwise(sketch: Sketch, order: Random, commands: Sequence[tuple[int, Command]], *, id: str) -> Any:
+    simulation = Simulation(sketch, graph_of(sketch), order.choice, id=id)
+    simulation.begin()
+    waiting = sorted(commands, key=lambda pair: pair[0])
+    facts = 0
+    while True:
+        yield
+        while waiting and waiting[0][0] <= facts:
+            simulation.send(waiting.pop(0)[1])
+        facts += 1
+        if not simulation.move() and (simulation.run.ended or not waiting):
+            return simulation
