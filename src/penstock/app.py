@@ -177,7 +177,7 @@ def _store(url: str) -> Store:
     if kind == "memory":
         return MemoryStore()
     if kind == "sqlite":
-        from penstock.store.sqlite import SqliteStore
+        from penstock.store.sqlite.store import SqliteStore
 
         return SqliteStore(rest.removeprefix("///"))
     hint = "memory:, sqlite:///path or postgresql://…"

@@ -76,7 +76,7 @@ COMMANDS = {
     "inputs that are not JSON": (["flow.yaml", "--inputs", "flow.yaml"], "the inputs are not JSON"),
     "inputs that are no object": (["flow.yaml", "--inputs", "list.json"], "must be a JSON object"),
     "inputs that are not there": (["flow.yaml", "--inputs", "gone.json"], "cannot read the inputs"),
-    "a store of a later version": (["flow.yaml", "--store", "sqlite:///x.db"], "sqlite:///x.db"),
+    "an unknown kind of store": (["flow.yaml", "--store", "carrier-pigeon:coop"], "carrier-pigeon:coop"),
 }
 
 

@@ -130,7 +130,7 @@ def test_a_run_id_is_answered_with_what_to_do(cli, saved: Path, verb: str) -> No
     done = cli(verb, run_id)
 
     assert done.code == 2
-    assert "runs are kept in memory" in done.stderr
+    assert "cannot be looked up by its id" in done.stderr
     assert "--save run.jsonl" in done.stderr
 
 

@@ -102,7 +102,7 @@ def _opened(source: str) -> Iterator[BinaryIO]:
         return
     path = Path(source)
     if not path.exists() and _RUN_ID.fullmatch(source):
-        message = f"run {source} cannot be looked up: runs are kept in memory and end with their process"
+        message = f"run {source} cannot be looked up by its id: this reads the files of saved runs"
         hint = "save one with `penstock run FILE --save run.jsonl`, then name that file here"
         raise DefinitionError([Problem(message, hint)])
     try:

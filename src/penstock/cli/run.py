@@ -30,7 +30,7 @@ def run(
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the outputs.")] = False,
     store: Annotated[
-        str, typer.Option(help="Where runs are remembered; in this version memory: alone.", metavar="URL")
+        str, typer.Option(help="Where runs are remembered; memory: by default.", metavar="URL")
     ] = "",
     timeout: Annotated[
         str, typer.Option(help="Stop the run after this time, e.g. 90s, 5m.", metavar="DURATION")

@@ -11,7 +11,7 @@ from zlib import crc32
 from penstock.workflow.spec import Effect, Retry
 
 LONGEST = 60.0
-"""Seconds: no backoff is longer, however many attempts there were; the jitter comes on top."""
+"""Seconds: doubling goes no further than this, or than the first wait if that is longer."""
 
 NEVER = frozenset({"cancelled", "expression", "output", "state", "unsupported"})
 """Kinds of failure that another attempt cannot change."""
@@ -21,9 +21,10 @@ ONCE = Retry()
 
 def delay(retry: Retry, *, attempt: int, seed: str) -> float:
     """Seconds to wait after the given attempt failed."""
-    wait = min(retry.backoff * 2.0 ** min(attempt - 1, 32), LONGEST)
+    longest = max(LONGEST, retry.backoff)
+    wait = min(retry.backoff * 2.0 ** min(attempt - 1, 32), longest)
     spread = crc32(f"{seed}#{attempt}".encode()) / 0xFFFFFFFF
-    return wait * (1.0 + retry.jitter * (2.0 * spread - 1.0))
+    return min(wait * (1.0 + retry.jitter * (2.0 * spread - 1.0)), longest)
 
 
 def retries(retry: Retry, *, attempt: int, kind: str, name: str) -> bool:

@@ -95,36 +95,6 @@ class Journal(Protocol):
         ...
 
 
-class Store(Protocol):
-    """Every run there is, readable by anyone."""
-
-    async def create(self, new: NewRun) -> Journal:
-        """Begin a run and own it. `Conflict` when the id is taken."""
-        ...
-
-    async def reopen(self, run: RunId) -> Journal:
-        """Own a run that nobody drives. `Owned` when somebody does."""
-        ...
-
-    async def load(self, run: RunId, *, after: int = 0) -> Sequence[Event]:
-        """Its events in order, from `after + 1` on. `UnknownRun` when there is none."""
-        ...
-
-    async def output(self, run: RunId, seq: int) -> Any:
-        """The whole output of the task that event `seq` completed."""
-        ...
-
-    async def definition(self, run: RunId) -> Workflow:
-        """The version of the workflow that this run is pinned to."""
-        ...
-
-    async def runs(self, **where: Any) -> Sequence[RunRecord]:
-        """The newest first; `run`, `status`, `workflow`, `parent` narrow it down, `limit` cuts it short."""
-        ...
-
-    async def close(self) -> None: ...
-
-
 class Mail(Protocol):
     """Commands from processes that do not drive the run."""
 
@@ -159,8 +129,44 @@ class Checkpoints(Protocol):
         """Keep a fold in the background, and only the `keep` newest of the run. Trouble is a warning."""
         ...
 
-    async def checkpoints(self, run: RunId) -> Sequence[CheckpointRecord]:
+    async def list(self, run: RunId) -> Sequence[CheckpointRecord]:
         """The oldest first."""
         ...
 
-    async def checkpoint(self, checkpoint: str) -> tuple[CheckpointRecord, bytes]: ...
+    async def get(self, checkpoint: str) -> tuple[CheckpointRecord, bytes]: ...
+
+
+class Store(Protocol):
+    """Every run there is, readable by anyone."""
+
+    @property
+    def mail(self) -> Mail: ...
+
+    @property
+    def checkpoints(self) -> Checkpoints: ...
+
+    async def create(self, new: NewRun) -> Journal:
+        """Begin a run and own it. `Conflict` when the id is taken."""
+        ...
+
+    async def reopen(self, run: RunId) -> Journal:
+        """Own a run that nobody drives. `Owned` when somebody does."""
+        ...
+
+    async def load(self, run: RunId, *, after: int = 0) -> Sequence[Event]:
+        """Its events in order, from `after + 1` on. `UnknownRun` when there is none."""
+        ...
+
+    async def output(self, run: RunId, seq: int) -> Any:
+        """The whole output of the task that event `seq` completed."""
+        ...
+
+    async def definition(self, run: RunId) -> Workflow:
+        """The version of the workflow that this run is pinned to."""
+        ...
+
+    async def runs(self, **where: Any) -> Sequence[RunRecord]:
+        """The newest first; `run`, `status`, `workflow`, `parent` narrow it down, `limit` cuts it short."""
+        ...
+
+    async def close(self) -> None: ...

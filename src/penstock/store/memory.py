@@ -10,6 +10,7 @@ from penstock.ids import RunId
 from penstock.run.events import Event
 from penstock.store import batches
 from penstock.store.base import NewRun, RunRecord, Watcher
+from penstock.store.local import LocalCheckpoints, LocalMail
 from penstock.workflow.spec import Workflow
 
 
@@ -49,6 +50,8 @@ class MemoryJournal:
 class MemoryStore:
     def __init__(self) -> None:
         self._journals: dict[RunId, MemoryJournal] = {}
+        self.mail = LocalMail()
+        self.checkpoints = LocalCheckpoints()
 
     async def create(self, new: NewRun) -> MemoryJournal:
         if new.run in self._journals:
@@ -56,8 +59,11 @@ class MemoryStore:
         history: Sequence[Event] = ()
         if new.fork_of is not None:
             history = self._journal(new.fork_of).events[: new.fork_at]
-        journal = self._journals[new.run] = MemoryJournal(new, history)
+        journal = self._journals[new.run] = self.journal(new, history)
         return journal
+
+    def journal(self, new: NewRun, history: Sequence[Event]) -> MemoryJournal:
+        return MemoryJournal(new, history)
 
     async def reopen(self, run: RunId) -> MemoryJournal:
         journal = self._journal(run)

@@ -39,7 +39,7 @@ _JOINS: tuple[JoinRule, ...] = ("all_success", "none_failed", "any_success", "al
 
 def sketches(*, most: int = 8, children: bool = True, threads: bool = True) -> SearchStrategy[Sketch]:
     """Workflows of up to `most` steps, with children of their own and functions in threads if wanted."""
-    from hypothesis import strategies as st  # noqa: PLC0415 - see above
+    from hypothesis import strategies as st
 
     @st.composite
     def sketch(draw: DrawFn) -> Sketch:
@@ -59,7 +59,7 @@ def sketches(*, most: int = 8, children: bool = True, threads: bool = True) -> S
 
 def commands(sketch: Sketch, *, most: int = 6) -> SearchStrategy[list[tuple[int, Command]]]:
     """Commands, sensible and not, each with the moment it comes: the number of facts before it."""
-    from hypothesis import strategies as st  # noqa: PLC0415 - see above
+    from hypothesis import strategies as st
 
     steps = st.sampled_from([StepId(node.id) for node in sketch.nodes] + [StepId("nobody")])
     ids = st.sampled_from([CommandId(f"c{n}") for n in range(8)])
@@ -82,7 +82,7 @@ def commands(sketch: Sketch, *, most: int = 6) -> SearchStrategy[list[tuple[int,
 
 
 def _injections(steps: SearchStrategy[StepId]) -> SearchStrategy[tuple[Step, ...]]:
-    from hypothesis import strategies as st  # noqa: PLC0415 - see above
+    from hypothesis import strategies as st
 
     step = st.builds(
         Step,
@@ -95,7 +95,7 @@ def _injections(steps: SearchStrategy[StepId]) -> SearchStrategy[tuple[Step, ...
 
 
 def _child() -> SearchStrategy[Sketch]:
-    from hypothesis import strategies as st  # noqa: PLC0415 - see above
+    from hypothesis import strategies as st
 
     @st.composite
     def child(draw: DrawFn) -> Sketch:
@@ -111,7 +111,7 @@ def _nodes(
     id: str, before: Sequence[Node], child: Sketch | None, *, threads: bool, again: bool = False
 ) -> SearchStrategy[Node]:
     """A step that may need those `before` it. `again`: it may be run several times and must act the same."""
-    from hypothesis import strategies as st  # noqa: PLC0415 - see above
+    from hypothesis import strategies as st
 
     @st.composite
     def node(draw: DrawFn) -> Node:
@@ -138,7 +138,7 @@ def _nodes(
 
 
 def _some(draw: DrawFn, ids: Sequence[str]) -> tuple[str, ...]:
-    from hypothesis import strategies as st  # noqa: PLC0415 - see above
+    from hypothesis import strategies as st
 
     if not ids:
         return ()
@@ -146,7 +146,7 @@ def _some(draw: DrawFn, ids: Sequence[str]) -> tuple[str, ...]:
 
 
 def _when(draw: DrawFn, needs: Sequence[Node], join: JoinRule) -> Condition | None:
-    from hypothesis import strategies as st  # noqa: PLC0415 - see above
+    from hypothesis import strategies as st
 
     match draw(st.integers(0, 7)):
         case 0:
@@ -160,7 +160,7 @@ def _when(draw: DrawFn, needs: Sequence[Node], join: JoinRule) -> Condition | No
 
 
 def _fate(draw: DrawFn, tries: int, again: bool) -> Fate:
-    from hypothesis import strategies as st  # noqa: PLC0415 - see above
+    from hypothesis import strategies as st
 
     fails = draw(st.sampled_from((0, 0, 0, 1, 2, ALWAYS)))
     if again and fails >= tries:

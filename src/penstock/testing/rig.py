@@ -18,36 +18,30 @@ from penstock.ids import RunId, StepId
 from penstock.run.events import Event
 from penstock.run.replay import replay
 from penstock.run.state import Run
-from penstock.steps.prepare import Flow
 from penstock.settings import Settings
-from penstock.store.base import Journal
-from penstock.store.memory import MemoryStore
+from penstock.steps.prepare import Flow
+from penstock.store.base import NewRun
+from penstock.store.memory import MemoryJournal, MemoryStore
 from penstock.tools.base import Tool
 from penstock.workflow.graph import compile_graph
 from penstock.workflow.inputs import check_inputs
-from penstock.workflow.spec import Workflow
 
 EPOCH = 1_750_000_000.0
 """When virtual time begins, for events: some day in 2025."""
 
 
-class BatchJournal:
+class BatchJournal(MemoryJournal):
     """A journal that also remembers what was written together."""
 
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-        self.batches: list[Sequence[Event]] = []
+    __slots__ = ("batches",)
 
-    @property
-    def durable(self) -> int:
-        return self._journal.durable
+    def __init__(self, new: NewRun, events: Sequence[Event] = ()) -> None:
+        super().__init__(new, events)
+        self.batches: list[Sequence[Event]] = [tuple(events)] if events else []
 
     def append(self, events: Sequence[Event]) -> None:
+        super().append(events)
         self.batches.append(tuple(events))
-        self._journal.append(events)
-
-    async def sync(self) -> None:
-        await self._journal.sync()
 
 
 class BatchStore(MemoryStore):
@@ -55,12 +49,9 @@ class BatchStore(MemoryStore):
         super().__init__()
         self.journals: dict[RunId, BatchJournal] = {}
 
-    async def create(  # type: ignore[override]  # any journal will do
-        self, run: RunId, workflow: Workflow, *, hash: str, parent: RunId | None = None
-    ) -> BatchJournal:
-        journal = await super().create(run, workflow, hash=hash, parent=parent)
-        self.journals[run] = BatchJournal(journal)
-        return self.journals[run]
+    def journal(self, new: NewRun, history: Sequence[Event]) -> BatchJournal:
+        self.journals[new.run] = BatchJournal(new, history)
+        return self.journals[new.run]
 
 
 class Rig:

@@ -122,9 +122,9 @@ class Simulation:
         again.run = replay(self.run.id, graph, again.events)
         again.ended = again.run.ended
         for event in again.events:
-            again._remember(event)  # noqa: SLF001 - of the same class
+            again._remember(event)
         for effect in owed(again.run):
-            again._ask(effect)  # noqa: SLF001 - of the same class
+            again._ask(effect)
         return again
 
     def _remember(self, event: Event) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from penstock.errors import StoreError, WrongKey
 from penstock.store.sealed import NoSeal, Seal
-from penstock.store.writer import busy
+from penstock.store.sqlite.writer import busy
 
 MARK = 0x50454E53
 """`application_id` of our files: another program's database is left alone."""
@@ -36,7 +36,7 @@ def migrate(db: sqlite3.Connection, path: Path, seal: Seal | NoSeal) -> None:
 
 
 def _scripts() -> list[str]:
-    folder = resources.files("penstock.store.migrations")
+    folder = resources.files("penstock.store.sqlite.migrations")
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
     return [(folder / name).read_text(encoding="utf-8") for name in names]
 

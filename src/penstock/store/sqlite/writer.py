@@ -158,7 +158,7 @@ class Writer:
         return told
 
     def _insert(self, db: sqlite3.Connection, runs: dict[int, list[Segment]]) -> None:
-        """One statement for all rows: sqlite3 gives the GIL away once a statement, and getting it back is slow."""
+        """One statement for all rows: each one gives the GIL away, and getting it back is slow."""
         rows = [
             (key << 32 | segments[0].first, segments[-1].last, self._seal(b"".join(s.line for s in segments)))
             for key, segments in runs.items()

@@ -1,0 +1,381 @@
+"""What a workload cannot show: parallel tools, watching, state, scale and starting up.
+
+    python benchmarks/figures.py [parallel watching state scale start] [--small]
+
+One JSON line per figure. What is compared is measured alternately in the same run and the best
+of the repeats counts, so the ratios hold on a busy machine; costs are CPU time unless the line
+says otherwise. `--small` takes seconds and proves only that everything runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import penstock as ps
+from penstock.engines.stream import Stream
+from penstock.ids import RunId
+from penstock.run import reducers
+from penstock.run.events import Event, LayerStarted, StateUpdated
+from penstock.run.evolve import evolve
+from penstock.run.state import Run
+from penstock.workflow.graph import compile_graph
+
+Figure = dict[str, Any]
+Execute = Callable[[], Awaitable[Any]]
+
+
+# --- workloads --------------------------------------------------------------------------------
+
+
+async def nothing() -> int:
+    return 1
+
+
+async def suspend() -> int:
+    await asyncio.sleep(0)
+    return 1
+
+
+def chain(n: int, task: Callable[[], Awaitable[int]]) -> ps.Workflow:
+    flow = ps.Workflow("chain")
+    for i in range(n):
+        flow.step(f"n{i}", task, needs=[f"n{i - 1}"] if i else [])
+    return flow
+
+
+def fan(n: int, task: Callable[[], Awaitable[int]]) -> ps.Workflow:
+    flow = ps.Workflow("fan")
+    flow.step("first", task)
+    for i in range(n - 2):
+        flow.step(f"n{i}", task, needs=["first"])
+    flow.step("last", task, needs=[f"n{i}" for i in range(n - 2)])
+    return flow
+
+
+SHAPES = {"W1 fan-out": fan, "W2 chain": chain}
+
+
+def runner(flow: ps.Workflow, *, watched: bool = False) -> Execute:
+    """One run of a flow; `watched`: someone reads every event meanwhile and sends a command."""
+    app = ps.open()
+    app.prepare(flow)
+
+    async def run() -> None:
+        handle = await app.start(flow)
+        if watched:
+            reader = asyncio.ensure_future(_read(handle))
+            await handle.send(ps.Message(text="hello"))
+        (await handle.result()).check()
+        if watched:
+            await reader
+        await app.store.close()  # forget the run: each repeat starts from the same memory
+
+    return run
+
+
+async def _read(handle: ps.RunHandle) -> int:
+    seen = 0
+    async for _ in handle.events():
+        seen += 1
+    return seen
+
+
+# --- measuring --------------------------------------------------------------------------------
+
+
+async def best(runs: dict[str, Execute], repeats: int, clock: Callable[[], float]) -> dict[str, float]:
+    """The least that each took, measured in turn."""
+    least = dict.fromkeys(runs, float("inf"))
+    for execute in runs.values():
+        await execute()  # warm up
+    for _ in range(repeats):
+        for name, execute in runs.items():
+            gc.collect()
+            began = clock()
+            await execute()
+            least[name] = min(least[name], clock() - began)
+    return least
+
+
+def p95(seconds: Sequence[float]) -> float:
+    return sorted(seconds)[int(0.95 * (len(seconds) - 1))]
+
+
+def timed(operation: Callable[[], object], times: int) -> list[float]:
+    taken = []
+    for _ in range(times):
+        began = time.perf_counter()
+        operation()
+        taken.append(time.perf_counter() - began)
+    return taken
+
+
+# --- five tools at once -----------------------------------------------------------------------
+
+
+async def parallel(*, small: bool) -> Iterator[Figure]:
+    """Five tools of 500 ms in one workflow ÷ one of them: waiting tools, and tools in threads."""
+    seconds, repeats = (0.02, 1) if small else (0.5, 3)
+
+    async def waits() -> int:
+        await asyncio.sleep(seconds)
+        return 1
+
+    def blocks() -> int:
+        time.sleep(seconds)
+        return 1
+
+    def tools(tool: Callable[[], Any], number: int) -> ps.Workflow:
+        flow = ps.Workflow("tools")
+        for i in range(number):
+            flow.step(f"tool{i}", tool)
+        return flow
+
+    lines = []
+    for kind, tool in (("coroutines", waits), ("threads", blocks)):
+        runs = {name: runner(tools(tool, number)) for name, number in (("one", 1), ("five", 5))}
+        least = await best(runs, repeats, time.perf_counter)
+        lines.append(_figure("parallel", least["five"] / least["one"], "wall ratio", kind=kind,
+                             one_ms=least["one"] * 1e3, five_ms=least["five"] * 1e3))  # fmt: skip
+    return iter(lines)
+
+
+# --- events and commands ----------------------------------------------------------------------
+
+
+async def watching(*, small: bool) -> Iterator[Figure]:
+    """Tasks that suspend once: with a subscriber to every event and a command ÷ with neither."""
+    n, repeats = (30, 2) if small else (1000, 100)
+    lines = []
+    for kind, shape in SHAPES.items():
+        flow = shape(n, suspend)
+        runs = {"off": runner(flow), "on": runner(flow, watched=True)}
+        least = await best(runs, repeats, time.process_time)
+        lines.append(_figure("watching", least["on"] / least["off"], "CPU ratio", kind=kind, n=n,
+                             off_us=least["off"] / n * 1e6, on_us=least["on"] / n * 1e6))  # fmt: skip
+    return iter(lines)
+
+
+# --- state, events, commands: one at a time ---------------------------------------------------
+
+UPDATES: dict[str, tuple[str, Callable[[int], Any]]] = {
+    "last": ("last", lambda i: i),
+    "append": ("append", lambda i: {"i": i}),
+    "merge": ("merge", lambda i: {f"k{i}": i}),
+    "sum": ("sum", lambda i: i),
+    "max": ("max", lambda i: i),
+    "min": ("min", lambda i: -i),
+}
+
+
+async def state(*, small: bool) -> Iterator[Figure]:
+    """A state update, an event and a command, each by itself."""
+    times = 200 if small else 10_000
+    lines = [_reducing(times), await _setting(30 if small else 1000, repeats=2 if small else 20)]
+    lines.append(await _emitting(times))
+    lines.append(await _commanding(50 if small else 500, tasks=500 if small else 50_000))
+    return iter(lines)
+
+
+def _run(**options: Any) -> Run:
+    flow = ps.Workflow("state", **options)
+    flow.step("only", nothing)
+    return Run(RunId("bench"), compile_graph(flow.build()))
+
+
+def _reducing(times: int) -> Figure:
+    """An update checked, turned into an event and folded in, while the value grows with each."""
+    worst, kind = 0.0, ""
+    for name, (reducer, value) in UPDATES.items():
+        run, numbers = _run(reducers={"key": reducer}), count()
+
+        def update(run: Run = run, numbers: Iterator[int] = numbers, value: Any = value) -> None:
+            plain, values = reducers.split(run, {"key": value(next(numbers))})
+            evolve(run, StateUpdated(run.seq + 1, 0.0, plain, values))
+
+        taken = p95(timed(update, times))
+        if taken > worst:
+            worst, kind = taken, name
+    return _figure("reducer", worst * 1e3, "ms p95", kind=kind, n=times)
+
+
+async def _setting(n: int, repeats: int) -> Figure:
+    """The same as part of a run: what `set` adds to a step, expression and journal included."""
+    plain = chain(n, nothing)
+    flow = ps.Workflow("chain", reducers={"key": "append"})
+    for i in range(n):
+        flow.step(f"n{i}", nothing, needs=[f"n{i - 1}"] if i else [], set={"key": "${ output }"})
+    least = await best({"plain": runner(plain), "set": runner(flow)}, repeats, time.process_time)
+    return _figure("set", (least["set"] - least["plain"]) / n * 1e3, "ms CPU", n=n)
+
+
+async def _emitting(times: int) -> Figure:
+    """An event built, folded, journalled and published to an observer and a waiting subscriber."""
+    run, stream = _run(), Stream()
+    journal: list[Event] = []
+    seen = 0
+
+    def observe(_: Any) -> None:
+        nonlocal seen
+        seen += 1
+
+    async def read() -> None:
+        async for _ in stream.follow(after=0):
+            pass
+
+    def emit() -> None:
+        event = LayerStarted(run.seq + 1, 0.0, run.seq)
+        evolve(run, event)
+        journal.extend([event])
+        stream.publish([event])
+
+    stream.observe(observe)
+    reader = asyncio.ensure_future(read())
+    await asyncio.sleep(0)
+    taken = timed(emit, times)
+    stream.close()
+    await reader
+    if seen != times:
+        raise SystemExit(f"{seen} of {times} events seen")
+    return _figure("event", p95(taken) * 1e3, "ms p95", n=times)
+
+
+async def _commanding(times: int, tasks: int) -> Figure:
+    """From sending a command to a busy run until its effect is in the state."""
+    flow = fan(tasks, suspend)
+    async with ps.open() as app:
+        app.prepare(flow)
+        handle = await app.start(flow)
+        taken = []
+        for i in range(times):
+            await asyncio.sleep(0)
+            if handle.state.ended:
+                break
+            began = time.perf_counter()
+            await handle.send(ps.Message(text=f"{i}"))
+            taken.append(time.perf_counter() - began)
+            if handle.state.messages[-1]["text"] != f"{i}":
+                raise SystemExit("a command was accepted and not applied")
+        running = handle.state.running
+        await handle.send(ps.Abort()) if not handle.state.ended else None
+        await handle.result()
+    return _figure("command", p95(taken) * 1e3, "ms p95", n=len(taken), running=running)
+
+
+# --- from a thousand tasks to a hundred thousand -----------------------------------------------
+
+
+async def scale(*, small: bool) -> Iterator[Figure]:
+    """CPU per task of a run with a hundred thousand tasks ÷ of one with a thousand."""
+    few, many, repeats = (20, 200, 2) if small else (1000, 100_000, 7)
+    lines = []
+    for kind, shape in SHAPES.items():
+        runs = {"few": runner(shape(few, nothing)), "many": runner(shape(many, nothing))}
+        little = {"few": runs["few"]}
+        cost = {"few": float("inf"), "many": float("inf")}
+        for _ in range(repeats):
+            for group, again in ((runs, 1), (little, 20)):
+                for name, seconds in (await best(group, again, time.process_time)).items():
+                    cost[name] = min(cost[name], seconds)
+        us = {"few": cost["few"] / few * 1e6, "many": cost["many"] / many * 1e6}
+        lines.append(_figure("scale", us["many"] / us["few"], "CPU ratio", kind=kind, few=few, many=many,
+                             few_us=us["few"], many_us=us["many"]))  # fmt: skip
+    return iter(lines)
+
+
+# --- starting up ------------------------------------------------------------------------------
+
+HELLO = """
+import penstock as ps
+
+async def step():
+    return 1
+
+flow = ps.Workflow("hello")
+for i in range(3):
+    flow.step(f"n{i}", step, needs=[f"n{i - 1}"] if i else [])
+assert ps.run(flow).status == "succeeded"
+"""
+
+HELLO_YAML = """
+name: hello
+steps:
+  - {id: a, uses: "py:hello_steps:step"}
+  - {id: b, uses: "py:hello_steps:step", needs: a}
+  - {id: c, uses: "py:hello_steps:step", needs: b}
+"""
+
+
+async def start(*, small: bool) -> Iterator[Figure]:
+    """CPU time of fresh interpreters: imports, a first run, the command's help."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "hello.yaml").write_text(HELLO_YAML, "utf-8")
+        Path(folder, "hello_steps.py").write_text("async def step():\n    return 1\n", "utf-8")
+        cases = {
+            "bare": ["-c", "import asyncio"],
+            "import": ["-c", "from penstock import Workflow, open, run"],
+            "package": ["-c", "import penstock"],
+            "hello": ["-c", HELLO],
+            "help": ["-m", "penstock", "--help"],
+            "command": ["-m", "penstock", "run", str(Path(folder, "hello.yaml"))],
+        }
+        least = dict.fromkeys(cases, float("inf"))
+        for _ in range(2 if small else 15):
+            for name, arguments in cases.items():
+                least[name] = min(least[name], _cpu(arguments))
+    bare = least["bare"]
+    lines = [
+        _figure(f"start {name}", least[name] / bare, "CPU ratio", ms=least[name] * 1e3, bare_ms=bare * 1e3)
+        for name in ("import", "package", "hello", "command")
+    ]
+    lines.append(_figure("start help", least["help"] * 1e3, "ms CPU", bare_ms=bare * 1e3))
+    return iter(lines)
+
+
+def _cpu(arguments: list[str]) -> float:
+    """User and system seconds of one interpreter. Compiled files are kept, as they are for users."""
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *arguments], check=True, capture_output=True, env=environment)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+# --- output -----------------------------------------------------------------------------------
+
+FIGURES = {"parallel": parallel, "watching": watching, "state": state, "scale": scale, "start": start}
+
+
+def _figure(name: str, value: float, unit: str, **details: Any) -> Figure:
+    shown = {k: round(v, 4) if isinstance(v, float) else v for k, v in details.items()}
+    return {"figure": name, "value": round(value, 4), "unit": unit, **shown}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="FIGURE", help=f"of {', '.join(FIGURES)}; default: all")
+    parser.add_argument("--small", action="store_true", help="tiny sizes: does it run at all?")
+    given = parser.parse_args()
+    unknown = set(given.names) - set(FIGURES)
+    if unknown:
+        parser.error(f"there is no figure {', '.join(sorted(unknown))}; there are {', '.join(FIGURES)}")
+    for name in given.names or FIGURES:
+        for figure in asyncio.run(FIGURES[name](small=given.small)):
+            print(json.dumps(figure), flush=True)
+
+
+if __name__ == "__main__":
+    main()

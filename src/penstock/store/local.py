@@ -1,0 +1,50 @@
+"""Mail and checkpoints of a store that one process has to itself."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+from penstock.errors import StoreError
+from penstock.ids import RunId
+from penstock.run.commands import Command
+from penstock.store.base import CheckpointRecord
+
+
+class LocalMail:
+    """Commands go straight to the run: there is no other process to come from."""
+
+    def __init__(self) -> None:
+        self._receive: Callable[[RunId, Command], None] | None = None
+        self._answers: dict[tuple[RunId, str], str] = {}
+
+    async def post(self, run: RunId, command: Command) -> None:
+        if self._receive is not None:
+            self._receive(run, command)
+
+    async def answer(self, run: RunId, id: str) -> str | None:
+        return self._answers.get((run, id))
+
+    def answered(self, run: RunId, id: str, reason: str) -> None:
+        self._answers[run, id] = reason
+
+    def deliver(self, receive: Callable[[RunId, Command], None]) -> None:
+        self._receive = receive
+
+
+class LocalCheckpoints:
+    def __init__(self) -> None:
+        self._kept: dict[RunId, list[tuple[CheckpointRecord, bytes]]] = defaultdict(list)
+
+    def save(self, record: CheckpointRecord, state: bytes, *, keep: int) -> None:
+        self._kept[record.run] = [*self._kept[record.run], (record, state)][-keep:]
+
+    async def list(self, run: RunId) -> Sequence[CheckpointRecord]:
+        return [record for record, _ in self._kept[run]]
+
+    async def get(self, checkpoint: str) -> tuple[CheckpointRecord, bytes]:
+        for kept in self._kept.values():
+            for record, state in kept:
+                if record.checkpoint == checkpoint:
+                    return record, state
+        raise StoreError(f"there is no checkpoint {checkpoint!r}")

@@ -1,0 +1,1 @@
+"""Runs remembered in a SQLite file: WAL, one writer thread, group commit."""

@@ -1,0 +1,95 @@
+"""What one run writes to a SQLite store. Taken batches are on their way; `durable` names what has arrived."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock.ids import RunId
+from penstock.run.events import Event
+from penstock.store import batches, owner
+from penstock.store.base import Watcher
+from penstock.store.sqlite.writer import Job, Segment
+
+if TYPE_CHECKING:
+    from penstock.store.sqlite.store import SqliteStore
+
+LAG = 0.010
+"""Seconds that events may wait before the event loop makes room for the writer."""
+
+GIVE_WAY = 0.00005
+"""Seconds of room."""
+
+
+class SqliteJournal:
+    lasting = True
+    __slots__ = ("_last", "_loop", "_since", "_store", "_watcher", "durable", "key", "run")
+
+    def __init__(self, store: SqliteStore, run: RunId, key: int, last: int) -> None:
+        self.run = run
+        self.key = key
+        self.durable = self._last = last
+        self._store = store
+        self._watcher: Watcher | None = None
+        self._since = 0.0
+        self._loop = asyncio.get_running_loop()
+
+    def watch(self, watcher: Watcher) -> None:
+        self._watcher = watcher
+
+    def append(self, events: Sequence[Event]) -> None:
+        put = self._store.writer.put
+        line, blobs = batches.encode(events)
+        for ref, body in blobs:
+            put(Job([("INSERT OR IGNORE INTO blobs VALUES (?, ?)", (ref, self._store.seal.seal(body)))]))
+        self._last = last = events[-1].seq
+        put(Segment(self.key, events[0].seq, last, line, self._arrived, self._lost))
+        now = time.monotonic()
+        if not self._since:
+            self._since = now
+        elif now - self._since > LAG:
+            time.sleep(GIVE_WAY)  # beside a busy loop the writer cannot get the GIL back
+
+    def note(self, status: str, reason: str) -> None:
+        ended = time.time() if status in ("succeeded", "failed", "partial", "aborted") else None
+        sql = "UPDATE runs SET status = ?, reason = ?, ended = ? WHERE key = ?"
+        self._store.writer.put(Job([(sql, (status, reason, ended, self.key))]))
+
+    async def sync(self) -> None:
+        await self._store.write([])
+
+    def release(self) -> None:
+        if self._store.journals.pop(self.run, None) is not None:
+            sql = "DELETE FROM leases WHERE run = ? AND owner = ?"
+            self._store.writer.put(Job([(sql, (self.run, owner.me().encoded()))]))
+
+    def _arrived(self, last: int) -> None:
+        """On the writer's thread."""
+        on_loop(self._loop, self._hear, last)
+
+    def _lost(self) -> None:
+        """On the writer's thread."""
+        self._store.journals.pop(self.run, None)
+        if self._watcher is not None:
+            on_loop(self._loop, self._watcher.lost)
+
+    def _hear(self, last: int) -> None:
+        self.durable = last
+        self._since = 0.0 if last >= self._last else time.monotonic()
+        if self._watcher is not None:
+            self._watcher.arrived(last)
+
+    def stalled(self, reason: str) -> None:
+        """On the writer's thread."""
+        if self._watcher is not None:
+            on_loop(self._loop, self._watcher.stalled, reason)
+
+
+def on_loop(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *values: Any) -> None:
+    """Call on the loop's thread; a loop that is closed has nobody left who cares."""
+    try:
+        loop.call_soon_threadsafe(call, *values)
+    except RuntimeError:
+        return

@@ -1,0 +1,266 @@
+"""Runs remembered in a SQLite file: WAL, one writer thread, group commit.
+
+Reading happens on a connection of its own and never waits for the writer. What is written
+and when is `writer`'s business, what a batch looks like `batches`', who owns a run `owner`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from penstock.errors import Conflict, Owned, StoreError, UnknownRun
+from penstock.ids import RunId
+from penstock.run.events import Event
+from penstock.store import batches, owner
+from penstock.store.base import NewRun, RunRecord
+from penstock.store.sealed import NoSeal, Seal
+from penstock.store.sqlite.checkpoints import SqliteCheckpoints
+from penstock.store.sqlite.journal import SqliteJournal, on_loop
+from penstock.store.sqlite.mail import SqliteMail
+from penstock.store.sqlite.migrate import migrate
+from penstock.store.sqlite.writer import Job, Statement, Writer
+from penstock.workflow import spec
+from penstock.workflow.spec import Workflow
+
+LEASE = 10.0
+"""Seconds after which a silent owner on another machine is taken for dead."""
+
+_RUN_COLUMNS = """
+    SELECT runs.run, workflow, hash, status, started, ended, parent, reason, source, fork_of, fork_at,
+           leases.owner, leases.expires,
+           coalesce((SELECT last FROM events WHERE id BETWEEN runs.key << 32 AND runs.key << 32 | 4294967295
+                      ORDER BY id DESC LIMIT 1), fork_at, 0)
+      FROM runs LEFT JOIN leases ON leases.run = runs.run
+"""
+
+_NEW_RUN = """
+    INSERT INTO runs (run, workflow, hash, source, started, parent, fork_of, fork_at)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING key
+"""
+
+_TAKE_LEASE = """
+    INSERT INTO leases VALUES (?1, ?2, ?3)
+        ON CONFLICT (run) DO UPDATE SET owner = ?2, expires = ?3 WHERE owner = ?4
+    RETURNING 1
+"""
+
+
+class SqliteStore:
+    def __init__(
+        self, path: str | Path, *, synchronous: str = "FULL", seal: Seal | NoSeal | None = None
+    ) -> None:
+        self.path = Path(path)
+        self._synchronous = synchronous
+        self.seal = seal or NoSeal()
+        self.journals: dict[RunId, SqliteJournal] = {}
+        self.mail = SqliteMail(self)
+        self.checkpoints = SqliteCheckpoints(self)
+        self._lock = threading.Lock()
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._reader = self._connect()
+            migrate(self._reader, self.path, self.seal)
+        except (OSError, sqlite3.Error) as error:
+            raise StoreError(f"{self.path}: {error}") from error
+        self.writer = Writer(self._connect, seal=self.seal.seal, beat=self._beat, stalled=self._stalled)
+
+    # --- writing ---
+
+    async def create(self, new: NewRun) -> SqliteJournal:
+        body = self.seal.seal(spec.encode(new.workflow))
+        now = time.time()
+        statements: list[Statement] = [
+            ("INSERT OR IGNORE INTO definitions VALUES (?, ?, ?)", (new.hash, new.workflow.name, body)),
+            (
+                _NEW_RUN,
+                (new.run, new.workflow.name, new.hash, new.source, now, new.parent, new.fork_of, new.fork_at),
+            ),
+            ("INSERT INTO leases VALUES (?, ?, ?)", (new.run, owner.me().encoded(), now + LEASE)),
+        ]
+        try:
+            results = await self.write(statements)
+        except sqlite3.IntegrityError:
+            raise Conflict(new.run, 0) from None
+        return self._own(new.run, results[1][0][0], new.fork_at or 0)
+
+    async def reopen(self, run: RunId) -> SqliteJournal:
+        record = await self._record(run)
+        held = await self.query("SELECT owner, expires FROM leases WHERE run = ?", (run,))
+        if held:
+            holder, expires = owner.decode(held[0][0]), held[0][1]
+            dead = holder.dead()
+            if dead is False or (dead is None and expires > time.time()) or run in self.journals:
+                raise Owned(run, str(holder))
+        now = time.time()
+        before = held[0][0] if held else ""
+        take = (_TAKE_LEASE, (run, owner.me().encoded(), now + LEASE, before))
+        if not (await self.write([take]))[0]:
+            raise Owned(run, "another process")  # it was quicker
+        key = (await self.query("SELECT key FROM runs WHERE run = ?", (run,)))[0][0]
+        return self._own(run, key, record.events)
+
+    def _own(self, run: RunId, key: int, last: int) -> SqliteJournal:
+        journal = self.journals[run] = SqliteJournal(self, run, key, last)
+        return journal
+
+    async def write(self, statements: Sequence[Statement]) -> list[list[Any]]:
+        """Commit statements and return their rows. Raises what SQLite says of them."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[list[list[Any]]] = loop.create_future()
+        job = Job(
+            statements,
+            lambda results: on_loop(loop, _settle, done, results, None),
+            lambda error: on_loop(loop, _settle, done, None, error),
+        )
+        self.writer.put(job)
+        return await done
+
+    # --- reading ---
+
+    async def load(self, run: RunId, *, after: int = 0) -> Sequence[Event]:
+        return await asyncio.to_thread(self._load, run, after)
+
+    def _load(self, run: RunId, after: int) -> list[Event]:
+        """A fork's events are its own and, before them, those of the run it was forked from."""
+        key, fork_of, fork_at = self._key(run)
+        events: list[Event] = []
+        if fork_of is not None and after < fork_at:
+            events = [event for event in self._load(fork_of, after) if event.seq <= fork_at]
+        base = key << 32
+        start = self.rows("SELECT max(id) FROM events WHERE id BETWEEN ? AND ?", (base, base | after + 1))[0][
+            0
+        ]
+        rows = self.rows(
+            "SELECT batches FROM events WHERE id BETWEEN ? AND ? ORDER BY id",
+            (start or base, base | 0xFFFFFFFF),
+        )
+        return events + batches.flat((self.seal.open(row[0]) for row in rows), after=after)
+
+    async def output(self, run: RunId, seq: int) -> Any:
+        return await asyncio.to_thread(self._output, run, seq)
+
+    def _output(self, run: RunId, seq: int) -> Any:
+        key, fork_of, fork_at = self._key(run)
+        if fork_of is not None and seq <= fork_at:
+            return self._output(fork_of, seq)
+        sql = "SELECT batches FROM events WHERE id BETWEEN ? AND ? ORDER BY id DESC LIMIT 1"
+        rows = self.rows(sql, (key << 32, key << 32 | seq))
+        for batch in batches.decode(self.seal.open(rows[0][0])) if rows else ():
+            for event in batch:
+                if event.seq == seq:
+                    value, ref = batches.output_of(event)
+                    return self._blob(ref) if ref else value
+        raise StoreError(f"run {run} has no event {seq}")
+
+    def _blob(self, ref: str) -> Any:
+        rows = self.rows("SELECT body FROM blobs WHERE hash = ?", (ref,))
+        if not rows:
+            raise StoreError(f"the output {ref[:12]}… is missing from the store")
+        return msgspec.json.decode(self.seal.open(rows[0][0]))
+
+    async def definition(self, run: RunId) -> Workflow:
+        sql = "SELECT body FROM definitions JOIN runs USING (hash) WHERE run = ?"
+        rows = await self.query(sql, (run,))
+        if not rows:
+            raise UnknownRun(run)
+        return spec.decode(self.seal.open(rows[0][0]))
+
+    async def runs(self, *, limit: int = 100, **where: Any) -> Sequence[RunRecord]:
+        names = {"run": "runs.run", "status": "status", "workflow": "workflow", "parent": "parent"}
+        tests = " AND ".join(f"{names[name]} = ?" for name in where) or "true"
+        sql = f"{_RUN_COLUMNS} WHERE {tests} ORDER BY started DESC, runs.key DESC LIMIT ?"
+        return [_record(row) for row in await self.query(sql, (*where.values(), limit))]
+
+    async def _record(self, run: RunId) -> RunRecord:
+        found = await self.runs(run=run)
+        if not found:
+            raise UnknownRun(run)
+        return found[0]
+
+    def _key(self, run: RunId) -> tuple[int, RunId | None, int]:
+        rows = self.rows("SELECT key, fork_of, fork_at FROM runs WHERE run = ?", (run,))
+        if not rows:
+            raise UnknownRun(run)
+        return rows[0][0], rows[0][1], rows[0][2] or 0
+
+    async def query(self, sql: str, values: Sequence[Any]) -> list[Any]:
+        return await asyncio.to_thread(self.rows, sql, values)
+
+    def rows(self, sql: str, values: Sequence[Any]) -> list[Any]:
+        with self._lock:
+            try:
+                return self._reader.execute(sql, values).fetchall()
+            except sqlite3.DatabaseError as error:
+                raise StoreError(f"{self.path}: {error}") from error
+
+    # --- the rest ---
+
+    async def close(self) -> None:
+        await self.mail.close()
+        for journal in list(self.journals.values()):
+            journal.release()
+        await asyncio.to_thread(self.writer.close)
+        self._reader.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self.path, timeout=5.0, isolation_level=None, check_same_thread=False)
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute(f"PRAGMA synchronous = {self._synchronous}")
+        db.execute("PRAGMA busy_timeout = 5000")
+        return db
+
+    def _beat(self) -> Statement | None:
+        """On the writer's thread: say that we are still here, for all our runs at once."""
+        if not self.journals:
+            return None
+        return "UPDATE leases SET expires = ? WHERE owner = ?", (time.time() + LEASE, owner.me().encoded())
+
+    def _stalled(self, reason: str) -> None:
+        """On the writer's thread."""
+        for journal in list(self.journals.values()):
+            journal.stalled(reason)
+
+
+def _record(row: Sequence[Any]) -> RunRecord:
+    (
+        run,
+        workflow,
+        hash_,
+        status,
+        started,
+        ended,
+        parent,
+        reason,
+        source,
+        fork_of,
+        fork_at,
+        held,
+        expires,
+        last,
+    ) = row
+    holder = ""
+    if held:
+        who = owner.decode(held)
+        dead = who.dead()
+        holder = str(who) if dead is False or (dead is None and expires > time.time()) else ""
+    return RunRecord(
+        run=run, workflow=workflow, hash=hash_, status=status, started=started, ended=ended, events=last,
+        parent=parent, reason=reason, source=source, fork_of=fork_of, fork_at=fork_at, owner=holder,
+    )  # fmt: skip
+
+
+def _settle(done: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
+    if done.done():
+        return
+    if error is None:
+        done.set_result(result)
+    else:
+        done.set_exception(error)
