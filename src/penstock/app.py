@@ -5,28 +5,33 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
+from msgspec import structs
+
 from penstock import settings
 from penstock.engines.base import LiveRun, Result, StepResult, step_results
+from penstock.engines.history import Difference, before, compare, cut, failed_steps, reopened
 from penstock.engines.native import NativeEngine
 from penstock.engines.stream import Gap
-from penstock.errors import PenstockError, Problem, UnknownRun, Unsupported
-from penstock.ids import RunId, StepId
+from penstock.errors import CommandRejected, PenstockError, Problem, UnknownRun, Unsupported
+from penstock.ids import CommandId, RunId, StepId
 from penstock.run.commands import Command
 from penstock.run.events import Event
+from penstock.run.facts import RunReopened
 from penstock.run.replay import replay
-from penstock.run.state import Run
+from penstock.run.state import SUCCEEDED, Run
 from penstock.steps.base import Prepared
 from penstock.steps.prepare import Flow, Preparer
-from penstock.store.base import Store
+from penstock.store.base import NewRun, Store
 from penstock.store.memory import MemoryStore
 from penstock.tools.base import Tool
 from penstock.tools.functions import Functions
-from penstock.workflow.graph import compile_graph
+from penstock.workflow.amend import amended
+from penstock.workflow.graph import Graph, compile_graph
 from penstock.workflow.inputs import check_inputs
 
 
@@ -101,6 +106,10 @@ class RunHandle:
         """The run as it stood after event `seq`."""
         return await self._penstock.at(self.id, seq)
 
+    async def fork(self, seq: int, **changes: Any) -> RunHandle:
+        """A new run with this one's history up to event `seq`; `Penstock.fork` says what may be changed."""
+        return await self._penstock.fork(self.id, at=seq, **changes)
+
 
 class Penstock:
     """A store, a catalog of tools and an engine, wired together."""
@@ -130,12 +139,6 @@ class Penstock:
         await self.engine.close()
         await self.store.close()
 
-    async def resume(self, id: str) -> RunHandle:
-        """Go on with a run that stopped before its end. What has finished is not done again."""
-        run = RunId(id)
-        workflow = await self.store.definition(run)
-        return RunHandle(await self.engine.resume(self.prepare(workflow), run), self)
-
     async def start(self, flow: Flow, /, **inputs: Any) -> RunHandle:
         """Start a run and return at once. Nothing is executed when anything is wrong with it."""
         return await self.start_with(flow, inputs)
@@ -154,14 +157,116 @@ class Penstock:
         """Everything a workflow calls found and checked, or an error that says all that is wrong."""
         return self._preparer.prepare(flow)
 
-    async def at(self, id: RunId, seq: int) -> Run:
-        """A run as it stood after event `seq`."""
-        graph = compile_graph(await self.store.definition(id))
-        events = await self.store.load(id)
-        if not 0 <= seq <= len(events):
-            msg = f"run {id} has events 1 to {len(events)}; there is no event {seq}"
-            raise PenstockError(msg)
-        return replay(id, graph, events, until=seq)
+    # --- runs that exist already ---
+
+    async def resume(self, id: str, *, failed: bool = False) -> RunHandle:
+        """Go on with a run that stopped before its end; nothing that finished is done again.
+
+        A run that has ended goes on only with `failed=True`: its failed steps, and those that
+        were skipped because of them, run again in place.
+        """
+        run = RunId(id)
+        flow = await self._pinned(run)
+        state = await self._fold(run, flow)
+        if not state.ended:
+            return RunHandle(await self.engine.resume(flow, run), self)
+        again = failed_steps(state)
+        if not (failed and (again or state.stopping)):
+            hint = "resume it from its failed steps, or fork it" if again or state.stopping else "fork it"
+            raise PenstockError(f"run {id} has ended ({state.status}); {hint}")
+        return RunHandle(await self.engine.resume(flow, run, reopened=again), self)
+
+    async def fork(
+        self,
+        id: str,
+        *,
+        at: int | None = None,
+        step: str | None = None,
+        flow: Flow | None = None,
+        args: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> RunHandle:
+        """A new run with another's history up to event `at`, or up to where `step` began.
+
+        `flow` gives the new run a changed definition: what is unchanged and finished is taken
+        over, the rest runs again (`compare` says which). `args` changes arguments of steps that
+        have not finished at that point.
+        """
+        run = RunId(id)
+        events = await self.store.load(run)
+        pinned = await self._pinned(run)
+        if step is not None:
+            place = before(events, StepId(step))
+        else:
+            place = cut(events, len(events) if at is None else at)
+        target = pinned if flow is None else self.prepare(flow)
+        old = replay(run, pinned.graph, events, until=place)
+        again = () if flow is None else reopened(old, compare(old, target.graph))
+        overrides = {StepId(name): values for name, values in (args or {}).items()}
+        self._check_overrides(old, target.graph, overrides, again)
+        if old.ended and not again:
+            raise PenstockError(f"nothing is left to run after event {place}; fork at an earlier event")
+        graph = target.graph
+        new = NewRun(
+            run=new_run_id(), workflow=graph.workflow, hash=graph.hash, source=target.source, fork_of=run,
+            fork_at=place,
+        )  # fmt: skip
+        fact = RunReopened(f"forked from {run} at event {place}", "fork", again, overrides)
+        return RunHandle(await self.engine.fork(target, new, fact), self)
+
+    def _check_overrides(
+        self, run: Run, graph: Graph, overrides: Mapping[StepId, Mapping[str, Any]], again: Sequence[StepId]
+    ) -> None:
+        for step, values in overrides.items():
+            i = graph.index.get(step)
+            if i is None:
+                raise PenstockError(f"no step {step!r} in this run")
+            place = run.graph.index.get(step, -1)
+            if place >= 0 and run.phase[place] >= SUCCEEDED and step not in again:
+                raise PenstockError(
+                    f"{step} has ended by then; fork at an earlier event to change its arguments"
+                )
+            amended(graph, i, values)
+
+    async def compare(self, id: str, flow: Flow) -> Difference:
+        """What a changed definition would keep of a run, and what would run again."""
+        run = RunId(id)
+        return compare(await self._fold(run, await self._pinned(run)), self.prepare(flow).graph)
+
+    async def at(self, id: str, seq: int | None = None) -> Run:
+        """A run as it stood after event `seq`, or as it stands."""
+        run = RunId(id)
+        graph = compile_graph(await self.store.definition(run))
+        events = await self.store.load(run)
+        if seq is not None and not 0 <= seq <= len(events):
+            raise PenstockError(f"run {id} has events 1 to {len(events)}; there is no event {seq}")
+        return replay(run, graph, events, until=seq)
+
+    async def send(self, id: str, command: Command, *, patience: float = 10.0) -> None:
+        """Steer a run, in this process or another. Raises `CommandRejected` when it is refused."""
+        run = RunId(id)
+        live = self.engine.live.get(run)
+        if live is not None:
+            await live.send(command)
+            return
+        found = await self.store.runs(run=run)
+        if not found:
+            raise UnknownRun(id)
+        if not found[0].owner:
+            raise CommandRejected(f"nobody drives run {id} ({found[0].status}); resume it first")
+        if not command.id:
+            command = structs.replace(command, id=CommandId(f"{run}!{secrets.token_hex(8)}"))
+        await self.store.mail.post(run, command)
+        await self._hear(run, command.id, patience)
+
+    async def _hear(self, run: RunId, command: CommandId, patience: float) -> None:
+        try:
+            async with asyncio.timeout(patience):
+                while (answer := await self.store.mail.answer(run, command)) is None:
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            raise PenstockError(f"run {run} did not answer within {patience:g} s") from None
+        if answer:
+            raise CommandRejected(answer)
 
     def get(self, id: str) -> RunHandle:
         """A run that is going on in this process."""
@@ -169,6 +274,15 @@ class Penstock:
             return RunHandle(self.engine.live[RunId(id)], self)
         except KeyError:
             raise UnknownRun(id) from None
+
+    async def _pinned(self, run: RunId) -> Prepared:
+        """The definition that a run is pinned to, with the tools of its file."""
+        workflow = await self.store.definition(run)
+        records = await self.store.runs(run=run)
+        return self._preparer.prepare_pinned(workflow, records[0].source if records else "")
+
+    async def _fold(self, run: RunId, flow: Prepared) -> Run:
+        return replay(run, flow.graph, await self.store.load(run), reducers=flow.reducers)
 
 
 def _store(url: str) -> Store:

@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,15 @@ from typing import Any
 def play(folder: Path, blocks: list[dict[str, str]]) -> list[tuple[int, str]]:
     os.chdir(folder)
     sys.path.insert(0, str(folder))
-    namespace: dict[str, Any] = {"__name__": "__main__"}
+    page = types.ModuleType("__main__")
+    sys.modules["__main__"] = page  # where dataclasses and the like look for their own names
     printed = []
     for number, block in enumerate(blocks):
         if block["promise"] in ("file", "bad file"):
             Path(block["name"]).parent.mkdir(parents=True, exist_ok=True)
             Path(block["name"]).write_text(block["text"], encoding="utf-8")
         elif block["promise"] == "run" and block["language"] == "python":
-            printed.append((number, _python(block, namespace)))
+            printed.append((number, _python(block, vars(page))))
         elif block["promise"] == "run":
             printed.append((number, _console(block["text"])))
     return printed
@@ -34,7 +36,7 @@ def play(folder: Path, blocks: list[dict[str, str]]) -> list[tuple[int, str]]:
 def _python(block: dict[str, str], namespace: dict[str, Any]) -> str:
     said = io.StringIO()
     # Line numbers of the page, so that a traceback points into it.
-    code = compile("\n" * int(block["line"]) + block["text"], block["page"], "exec")
+    code = compile("\n" * int(block["line"]) + block["text"], block["page"], "exec", dont_inherit=True)
     with contextlib.redirect_stdout(said):
         exec(code, namespace)  # noqa: S102 - our own documentation
     return said.getvalue()

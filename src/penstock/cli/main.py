@@ -16,12 +16,12 @@ HELP = """Run workflows of tools, agents and functions.
 
 \b
 Examples:
-  penstock run hello.yaml -i name=Ada           run a workflow, watch it
-  penstock run hello.yaml --json | jq .status   the same for programs
-  penstock run hello.yaml --save run.jsonl      keep what happened ...
-  penstock show run.jsonl                       ... and look at it later
-  penstock validate *.yaml                      find mistakes without running
-  penstock graph hello.yaml -o hello.svg        draw it
+  penstock run hello.yaml -i name=Ada          run a workflow, watch it
+  penstock run hello.yaml --json | tail -n 1   the same for programs
+  penstock run hello.yaml --save run.jsonl     keep what happened ...
+  penstock show run.jsonl                      ... and look at it later
+  penstock validate *.yaml                     find mistakes without running
+  penstock graph hello.yaml -o hello.svg       draw it
 
 \b
 Data goes to stdout, messages to stderr. Exit codes: 0 succeeded, 1 failed,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 import msgspec
 
 from penstock.engines.base import Result, result_of
+from penstock.engines.checkpoints import Keeper
 from penstock.engines.deadlines import Deadlines
 from penstock.engines.outputs import Outputs
 from penstock.engines.stream import Gap, Observer, Stream
@@ -123,6 +124,7 @@ class Drive:
         self._deadlines: Deadlines[_Live] = Deadlines(self.loop, self._expired)
         self._context = contextvars.copy_context()
         self._commands = 0
+        self._keeper = Keeper(engine.store.checkpoints, run) if self._lasting else None
         journal.watch(self)
 
     # --- the public face ---
@@ -170,17 +172,18 @@ class Drive:
         self._limit_time()
         self.tell(fact)
 
-    async def take_up(self, events: Sequence[Event], by: str) -> None:
-        """Go on with a run that another process left: its unfinished tasks are owed again."""
+    async def take_up(self, events: Sequence[Event], fact: RunReopened) -> None:
+        """Go on with a run that another process left, or that was forked: unfinished tasks are owed again."""
         for i, state in self.run.maps.items():
             if state.count >= 0:
                 self.outputs.open_map(i, await self.engine.store.output(self.id, state.seq))
         self.outputs.recall(events)
-        due = owed(self.run)
+        again = {self.run.graph.index[step] for step in fact.reopened}
+        due = [effect for effect in owed(self.run) if effect.step not in again]
         self._limit_time()
-        self.tell(RunReopened(by))
+        self.tell(fact)
         for effect in due:
-            if isinstance(effect, StartTask) and not self._may_repeat(effect):
+            if isinstance(effect, StartTask) and fact.cause != "fork" and not self._may_repeat(effect):
                 self.tell(self._orphan(effect))
             else:
                 self._carry_out(effect)
@@ -264,6 +267,8 @@ class Drive:
         while held and held[0][0] <= seq:
             _, batch, waits = held.popleft()
             self.stream.publish(batch)
+            if self._keeper is not None and not held:
+                self._keeper.consider(batch, self.outputs)
             for effect in waits:
                 self._carry_out(effect)
 
@@ -573,7 +578,7 @@ class Drive:
 
 
 def _plain(output: Any) -> tuple[Any, int]:
-    """The output as JSON would carry it (fresh, shared with nobody, the same after a restart), and its size."""
+    """The output as JSON carries it (fresh, shared with nobody, the same after a restart), and its size."""
     try:
         text = _to_json(output)
         return _from_json(text), len(text)

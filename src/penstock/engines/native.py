@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from penstock.engines.base import Result, result_of
+from penstock.engines.checkpoints import newest
 from penstock.engines.drive import Drive
 from penstock.engines.threads import Threads
-from penstock.errors import Conflict
-from penstock.ids import RunId
-from penstock.run.facts import RunRequested
-from penstock.run.replay import replay
+from penstock.errors import CommandRejected, Conflict
+from penstock.ids import RunId, StepId
+from penstock.run.commands import Command
+from penstock.run.facts import RunReopened, RunRequested
+from penstock.run.replay import fold, replay
 from penstock.run.state import Run
 from penstock.steps.base import Prepared
 from penstock.store import owner
@@ -30,6 +32,8 @@ class NativeEngine:
         self.wall = wall
         self.live: dict[RunId, Drive] = {}
         self._threads: Threads | None = None
+        self._delivering = False
+        self._errands: set[asyncio.Task[None]] = set()
         self.abandoned = 0
         """Tasks that did not end when cancelled. A thread among them cannot be stopped at all."""
 
@@ -49,15 +53,26 @@ class NativeEngine:
         drive.begin(RunRequested(inputs, self.name, parent, flow.durations))
         return drive
 
-    async def resume(self, flow: Prepared, run: RunId) -> Drive:
-        """Take up a run that nobody drives. What has finished is not done again."""
+    async def resume(self, flow: Prepared, run: RunId, *, reopened: Sequence[StepId] = ()) -> Drive:
+        """Take up a run that nobody drives. What has finished is not done again, unless it is `reopened`."""
         journal = await self.store.reopen(run)
+        fact = RunReopened(f"taken up by {owner.me()}", reopened=tuple(reopened))
+        return await self._take_up(flow, run, journal, fact)
+
+    async def fork(self, flow: Prepared, new: NewRun, fact: RunReopened) -> Drive:
+        """Begin a run with another's history up to an event. The other run is not touched."""
+        return await self._take_up(flow, new.run, await self.store.create(new), fact)
+
+    async def _take_up(self, flow: Prepared, run: RunId, journal: Journal, fact: RunReopened) -> Drive:
         try:
-            events = await self.store.load(run)
-            folded = replay(run, flow.graph, events, reducers=flow.reducers)
-            drive = self._drive(flow, folded, journal)
-            await drive.take_up(events, str(owner.me()))
+            kept = await newest(self.store.checkpoints, run, flow.graph, flow.reducers)
+            folded, places = kept or (Run(run, flow.graph, reducers=flow.reducers), {})
+            events = await self.store.load(run, after=folded.seq)
+            drive = self._drive(flow, fold(folded, events), journal)
+            drive.outputs.know(places)
+            await drive.take_up(events, fact)
         except BaseException:
+            self.live.pop(run, None)
             journal.release()
             raise
         return drive
@@ -77,7 +92,26 @@ class NativeEngine:
 
     def _drive(self, flow: Prepared, run: Run, journal: Journal) -> Drive:
         drive = self.live[run.id] = Drive(self, flow, run, journal)
+        if not self._delivering:
+            self._delivering = True
+            self.store.mail.deliver(self._deliver)
         return drive
+
+    def _deliver(self, run: RunId, command: Command) -> None:
+        """A command from another process."""
+        drive = self.live.get(run)
+        if drive is not None:
+            task = asyncio.get_running_loop().create_task(self._obey(drive, command))
+            self._errands.add(task)
+            task.add_done_callback(self._errands.discard)
+
+    async def _obey(self, drive: Drive, command: Command) -> None:
+        reason = ""
+        try:
+            await drive.send(command)
+        except CommandRejected as error:
+            reason = error.reason
+        self.store.mail.answered(drive.id, command.id, reason)
 
     @property
     def threads(self) -> Threads:

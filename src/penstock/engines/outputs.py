@@ -74,6 +74,15 @@ class Outputs:
             elif isinstance(event, TaskCompleted) and event.item is not None:
                 self._maps[index[event.step]][event.item] = event.seq
 
+    def places(self) -> dict[str, list[int]]:
+        """Where the items of maps are found, by step."""
+        return {self.run.graph.ids[i]: seqs.tolist() for i, seqs in self._maps.items()}
+
+    def know(self, places: Mapping[str, Sequence[int]]) -> None:
+        """The inverse of `places`."""
+        for step, seqs in places.items():
+            self._maps[self.run.graph.index[StepId(step)]] = array("q", seqs)
+
     # --- reading ---
 
     def absent(self, reads: Iterable[Path]) -> list[int]:

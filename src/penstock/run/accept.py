@@ -30,6 +30,7 @@ from penstock.run.commands import (
 )
 from penstock.run.control import control_values
 from penstock.run.events import (
+    Checkpointed,
     CommandAccepted,
     CommandRefused,
     DagChanged,
@@ -99,7 +100,9 @@ def _refusal(run: Run, asked: Command) -> str:
             return _bad_injection(run, asked)
         case Decide():
             return orphans.refusal(run, asked)
-        case Checkpoint() | RequestDecision() | ReplanDag():
+        case Checkpoint():
+            return ""
+        case RequestDecision() | ReplanDag():
             return f"{type(asked).__struct_config__.tag} is not carried out by this version"
 
 
@@ -121,6 +124,8 @@ def _consequences(run: Run, fact: CommandReceived) -> list[Callable[[int, float]
             return [lambda seq, now: StateUpdated(seq, now, {"messages": [_said(asked, now)]})]
         case Decide():
             return orphans.answers(run, asked)
+        case Checkpoint():
+            return [lambda seq, now: Checkpointed(seq, now, f"{run.id}@{seq}")]
         case _:
             return []
 

@@ -84,7 +84,8 @@ def decide(run: Run, fact: Fact, now: float) -> list[Event]:
         case StorageStalled():
             _stalled(run, fact.reason, now, batch)
         case RunReopened():
-            emit(run, batch, WorkflowResumed(run.seq + 1, now, f"taken up by {fact.by}", "process"))
+            event_ = WorkflowResumed(run.seq + 1, now, fact.reason, fact.cause, fact.reopened, fact.overrides)
+            emit(run, batch, event_)
             for i, state in run.maps.items():
                 if state.count >= 0:
                     _enqueue(run, i)

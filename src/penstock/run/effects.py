@@ -100,22 +100,21 @@ def _stops(event: Event) -> bool:
     return isinstance(event, BudgetWarned) and event.budget == TIMEOUT
 
 
-def owed(run: Run) -> list[Effect]:
-    """What a rebuilt run still waits for: the effects of past batches that nobody reported on."""
-    asked: list[Effect] = []
+def owed(run: Run) -> list[StartTask | ExpandMap | StartTimer]:
+    """The tasks, lists and timers that a rebuilt run still waits for: nobody reported on them."""
+    asked: list[StartTask | ExpandMap | StartTimer] = []
     if run.ended or run.status_ == "pending":
         return asked
     for i, phase in enumerate(run.phase):
         iteration, attempt = run.iterations.get(i, 1), run.attempts.get(i, 1)
         if i in run.maps:
             state = run.maps[i]
-            asked.append(ExpandMap(i, iteration))  # the list itself is not in the fold
+            if state.count < 0:
+                asked.append(ExpandMap(i, iteration))
             asked += [StartTask(i, iteration, item, n, run.seq) for item, n in state.running.items()]
             asked += [StartTimer(i, iteration, item, n, 0.0) for item, n in state.backoff.items()]
         elif phase == RUNNING:
             asked.append(StartTask(i, iteration, None, attempt, run.seq))
         elif phase == BACKOFF:
             asked.append(StartTimer(i, iteration, None, attempt, 0.0))
-    if not run.open and run.graph.outputs:
-        asked.append(CollectOutputs())
     return asked

@@ -240,7 +240,11 @@ class WorkflowPaused(_Event, frozen=True, tag="workflow_paused", gc=False):
 class WorkflowResumed(_Event, frozen=True, tag="workflow_resumed", gc=False):
     reason: str = ""
     by: str = "command"
-    """Which cause of a pause is lifted; `process` when another process took the run up."""
+    """Which cause of a pause is lifted; `process` when another process took the run up, `fork` in a fork."""
+    reopened: tuple[StepId, ...] = ()
+    """Steps that run again although they had ended, or had been started."""
+    overrides: Mapping[StepId, Mapping[str, Any]] = {}
+    """Arguments changed from here on."""
 
 
 class WorkflowCompleted(_Event, frozen=True, tag="workflow_complete", gc=False):

@@ -250,12 +250,12 @@ def _obey(run: Run, command: Command) -> None:
         case ModifyArgs():
             run.overrides.setdefault(run.graph.index[command.step], {}).update(command.args)
         case RetryStep():
-            _reopen(run, run.graph.index[command.step])
+            _retry(run, run.graph.index[command.step])
         case _:
             pass  # what follows from it comes as events of its own
 
 
-def _reopen(run: Run, first: int) -> None:
+def _retry(run: Run, first: int) -> None:
     """Open a failed step again, and everything that was skipped because it failed."""
     body = {first}
     stack = [first]
@@ -265,22 +265,46 @@ def _reopen(run: Run, first: int) -> None:
             if d not in body and run.phase[d] == SKIPPED and run.reasons[d][0] == "upstream_failed":
                 body.add(d)
                 stack.append(d)
+    _reopen(run, body)
+
+
+def _reopen(run: Run, body: set[int]) -> None:
+    """Let these steps run again as if they had never begun; ids of tasks stay unique."""
     steps = run.graph.workflow.steps
-    run.attempt_base[first] = run.attempts[first] = run.attempts.get(first, 1)
-    if steps[first].on_error != "continue":
-        run.failures -= 1
     for i in body:
-        run.phase[i] = WAITING
-        run.ended_at[i] = 0
-        run.queued[i] = 0
-        run.open += 1
-        del run.reasons[i]
+        _undo(run, i)
     for i in body:
         _recount(run, i)
         _hold_back(run, i, body)
     failed = (i for i in run.reasons if run.phase[i] == FAILED and steps[i].on_error != "continue")
     run.first_failure = min(failed, default=-1)
     run.due.extend(sorted(body))
+
+
+def _undo(run: Run, i: int) -> None:
+    """Forget that a step ended, or was under way."""
+    phase = run.phase[i]
+    if phase in (RUNNING, BACKOFF, ASKING, SUCCEEDED, FAILED):
+        run.attempt_base[i] = run.attempts[i] = run.attempts.get(i, 1)
+    if phase >= SUCCEEDED:
+        run.open += 1
+    if i in run.maps:
+        run.running -= len(run.maps[i].running)
+        _close_map(run, i)
+    elif phase == RUNNING:
+        run.running -= 1
+    elif phase == BACKOFF:
+        run.timers -= 1
+    if phase == FAILED and run.graph.workflow.steps[i].on_error != "continue":
+        run.failures -= 1
+    for id in [id for id, asked in run.decisions.items() if asked.step == run.graph.ids[i]]:
+        del run.decisions[id]
+    run.phase[i] = WAITING
+    run.ended_at[i] = 0
+    run.queued[i] = 0
+    run.reasons.pop(i, None)
+    run.control.pop(i, None)
+    run.unsettled.discard(i)
 
 
 def _hold_back(run: Run, i: int, body: set[int]) -> None:
@@ -315,6 +339,7 @@ def _recount(run: Run, i: int) -> None:
 def _grow(run: Run, event: DagChanged) -> None:
     before = len(run.graph.ids)
     run.graph = extend(run.graph, event.added)
+    run.injected.extend(event.added)
     added = len(run.graph.ids) - before
     run.phase.extend(bytes(added))
     run.queued.extend(bytes(added))
@@ -361,6 +386,23 @@ def _pause(run: Run, event: WorkflowPaused) -> None:
 def _resume(run: Run, event: WorkflowResumed) -> None:
     run.pauses.discard(event.by)
     run.reason, run.status_ = "", "running"
+    if run.stopping:
+        _unstop(run)
+    if event.reopened:
+        _reopen(run, {run.graph.index[step] for step in event.reopened})
+    for step, args in event.overrides.items():
+        run.overrides.setdefault(run.graph.index[step], {}).update(args)
+
+
+def _unstop(run: Run) -> None:
+    """Take back a stop: what it cancelled or kept from starting is open again."""
+    stopped = {
+        i
+        for i, (kind, reason) in run.reasons.items()
+        if kind == "cancelled" or (run.phase[i] == SKIPPED and reason == run.stop_reason)
+    }
+    run.stopping, run.stop_reason, run.swept = "", "", False
+    _reopen(run, stopped)
 
 
 def _end(run: Run, event: WorkflowCompleted) -> None:

@@ -91,9 +91,13 @@ class StorageStalled(_Fact, frozen=True, gc=False):
 
 
 class RunReopened(_Fact, frozen=True, gc=False):
-    """A process has taken up a run that nobody drove."""
+    """A process has taken up a run that nobody drove, or forked one."""
 
-    by: str
+    reason: str
+    cause: str = "process"
+    """`process` or `fork`."""
+    reopened: tuple[StepId, ...] = ()
+    overrides: Mapping[StepId, Mapping[str, Any]] = {}
 
 
 class TaskOrphaned(_Fact, frozen=True, gc=False):

@@ -20,9 +20,17 @@ def replay(
     reducers: Mapping[str, Reducer] | None = None,
 ) -> Run:
     """The run as it stood after event `until` (or after the last one). Decides nothing."""
-    run = Run(id, graph, reducers=reducers)
+    return fold(Run(id, graph, reducers=reducers), events, until=until)
+
+
+def fold(run: Run, events: Iterable[Event], *, until: int | None = None) -> Run:
+    """The run with these events taken in."""
     for event in events:
         if until is not None and event.seq > until:
             break
+        step = getattr(event, "step", None)
+        if step is not None and step not in run.graph.index:
+            run.seq, run.at = event.seq, event.at  # of an earlier version of the definition: it is gone
+            continue
         evolve(run, event)
     return run

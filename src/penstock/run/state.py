@@ -17,6 +17,7 @@ import msgspec
 from penstock.ids import CommandId, DecisionId, RunId, StepId
 from penstock.workflow.expr import MISSING, Path
 from penstock.workflow.graph import Graph
+from penstock.workflow.spec import Step
 
 Status = Literal["pending", "running", "waiting", "paused", "succeeded", "failed", "partial", "aborted"]
 ENDED: frozenset[str] = frozenset({"succeeded", "failed", "partial", "aborted"})
@@ -31,6 +32,13 @@ KEPT_TASKS = 200
 
 _BY_STEP = ("reasons", "attempts", "attempt_base", "item_base", "iterations", "control", "overrides")
 """Sparse fields of a run: step index to value."""
+
+SCALARS = (
+    "id", "seq", "at", "started_at", "parent", "engine", "inputs", "durations", "status_", "reason",
+    "outputs", "open", "running", "timers", "openings", "layer", "failures", "first_failure",
+    "stopping", "stop_reason", "context", "keys",
+)  # fmt: skip
+"""Fields of a run that a snapshot holds as they are."""
 
 Reducer = Callable[[Any, Any], Any]
 
@@ -95,6 +103,7 @@ class Run:
         "first_failure",
         "graph",
         "id",
+        "injected",
         "inputs",
         "item_base",
         "iterations",
@@ -171,6 +180,8 @@ class Run:
         self.control: dict[int, Mapping[str, Any]] = {}
         self.overrides: dict[int, dict[str, Any]] = {}
         self.maps: dict[int, MapState] = {}
+        self.injected: list[Step] = []
+        """Steps that were not in the definition."""
         self.unsettled: set[int] = set()
         """Routers that have ended but not yet taken a forward route."""
 
@@ -275,13 +286,8 @@ class Run:
         named = {
             name: {ids[i]: value for i, value in sorted(getattr(self, name).items())} for name in _BY_STEP
         }
-        scalars = (
-            "id", "seq", "at", "started_at", "parent", "engine", "inputs", "durations", "status_", "reason",
-            "outputs", "open", "running", "timers", "openings", "layer", "failures", "first_failure",
-            "stopping", "stop_reason", "context", "keys",
-        )  # fmt: skip
         return {
-            **{name.rstrip("_"): getattr(self, name) for name in scalars},
+            **{name.rstrip("_"): getattr(self, name) for name in SCALARS},
             **named,
             "workflow": self.graph.workflow.name,
             "steps": {step: PHASES[phase] for step, phase in zip(ids, self.phase, strict=True)},
@@ -292,6 +298,7 @@ class Run:
             "maps": {ids[i]: state.snapshot() for i, state in sorted(self.maps.items())},
             "unsettled": sorted(self.unsettled),
             "pauses": sorted(self.pauses),
+            "injected": self.injected,
             "commands": self.commands,
             "decisions": self.decisions,
             "messages": list(self.messages),

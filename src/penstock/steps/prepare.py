@@ -58,6 +58,18 @@ class Preparer:
             self._kept.popitem(last=False)
         return prepared
 
+    def prepare_pinned(self, workflow: Workflow, file: str) -> Prepared:
+        """A definition from a store, with the functions and children of the file it once came from.
+
+        If the same definition was built in this process, its functions are known already: a
+        function given in Python need not be importable.
+        """
+        hash_ = workflow.hash
+        for kept, prepared in reversed(self._kept.values()):
+            if kept == workflow or prepared.graph.hash == hash_:
+                return prepared
+        return self._prepare(_Found(workflow, workflow, file=file))
+
     def _prepare(self, found: _Found) -> Prepared:
         workflow = found.workflow
         missing = unsupported(workflow)
