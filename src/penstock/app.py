@@ -207,11 +207,12 @@ class Penstock:
             raise PenstockError(f"nothing is left to run after event {place}; fork at an earlier event")
         graph = target.graph
         new = NewRun(
-            run=new_run_id(), workflow=graph.workflow, hash=graph.hash, source=target.source, fork_of=run,
-            fork_at=place,
+            run=new_run_id(), workflow=graph.workflow, hash=graph.hash, children=target.children,
+            source=target.source, fork_of=run, fork_at=place,
         )  # fmt: skip
+        state = replay(new.run, graph, events, until=place, reducers=target.reducers)
         fact = RunReopened(f"forked from {run} at event {place}", "fork", again, overrides)
-        return RunHandle(await self.engine.fork(target, new, fact), self)
+        return RunHandle(await self.engine.fork(target, new, state, fact), self)
 
     def _check_overrides(
         self, run: Run, graph: Graph, overrides: Mapping[StepId, Mapping[str, Any]], again: Sequence[StepId]
@@ -235,7 +236,7 @@ class Penstock:
     async def at(self, id: str, seq: int | None = None) -> Run:
         """A run as it stood after event `seq`, or as it stands."""
         run = RunId(id)
-        graph = compile_graph(await self.store.definition(run))
+        graph = compile_graph((await self.store.definition(run)).workflow)
         events = await self.store.load(run)
         if seq is not None and not 0 <= seq <= len(events):
             raise PenstockError(f"run {id} has events 1 to {len(events)}; there is no event {seq}")
@@ -277,9 +278,8 @@ class Penstock:
 
     async def _pinned(self, run: RunId) -> Prepared:
         """The definition that a run is pinned to, with the tools of its file."""
-        workflow = await self.store.definition(run)
-        records = await self.store.runs(run=run)
-        return self._preparer.prepare_pinned(workflow, records[0].source if records else "")
+        pinned = await self.store.definition(run)
+        return self._preparer.prepare_pinned(pinned.workflow, pinned.children, pinned.source)
 
     async def _fold(self, run: RunId, flow: Prepared) -> Run:
         return replay(run, flow.graph, await self.store.load(run), reducers=flow.reducers)

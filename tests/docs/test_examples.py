@@ -114,7 +114,19 @@ def test_a_workflow_in_a_page_is_valid_and_a_quotation_is_exact(block: pages.Blo
 @pytest.mark.parametrize("page", PAGES)
 def test_every_link_within_the_documentation_leads_somewhere(page: Path) -> None:
     text = re.sub(r"```.*?```|`[^`]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)|src=\"([^\"]+)\"", text)
-    local = [a or b for a, b in targets if not re.match(r"[a-z]+:", a or b)]
+    links = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'src="([^"]+)"', text)
+    local = [link for link in links if not re.match(r"[a-z]+:", link)]
 
-    assert [target for target in local if not (page.parent / unquote(target)).exists()] == []
+    assert [link for link in local if not leads_somewhere(page, link)] == []
+
+
+def leads_somewhere(page: Path, link: str) -> bool:
+    name, _, heading = unquote(link).partition("#")
+    target = page.parent / name if name else page
+    return target.exists() and (not heading or heading in anchors(target))
+
+
+def anchors(page: Path) -> set[str]:
+    """What headings are called in links."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}

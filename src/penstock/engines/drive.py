@@ -46,7 +46,6 @@ from penstock.run.facts import (
     ItemsCounted,
     OutputsCollected,
     RunReopened,
-    RunRequested,
     StorageStalled,
     TaskOrphaned,
     TaskRaised,
@@ -168,36 +167,70 @@ class Drive:
 
     # --- facts in ---
 
-    def begin(self, fact: RunRequested) -> None:
+    def begin(self, batch: list[Event]) -> None:
+        """Go on from the first batch, which the store has already."""
         self._limit_time()
-        self.tell(fact)
+        self._follow_up(batch)
 
     async def take_up(self, events: Sequence[Event], fact: RunReopened) -> None:
-        """Go on with a run that another process left, or that was forked: unfinished tasks are owed again."""
-        for i, state in self.run.maps.items():
-            if state.count >= 0:
-                self.outputs.open_map(i, await self.engine.store.output(self.id, state.seq))
+        """Go on with a run that another process left: its unfinished tasks are owed again."""
         self.outputs.recall(events)
-        again = {self.run.graph.index[step] for step in fact.reopened}
-        due = [effect for effect in owed(self.run) if effect.step not in again]
+        await self._reopen_maps()
+        stopping = self.run.stopping and not self.run.ended
+        due = self._due(fact)
         self._limit_time()
         self.tell(fact)
+        # Only when this is durable is it certain that the run is ours.
+        await self.journal.sync()
+        if self.finished.done():
+            self.finished.result()
         for effect in due:
-            if isinstance(effect, StartTask) and fact.cause != "fork" and not self._may_repeat(effect):
-                self.tell(self._orphan(effect))
+            if isinstance(effect, StartTask) and not self._may_repeat(effect):
+                self.tell(self._orphan(effect, stopping=bool(stopping)))
             else:
                 self._carry_out(effect)
+
+    async def branch_off(self, batch: list[Event], due: Sequence[Effect], fact: RunReopened) -> None:
+        """Go on from the first batch of a fork. What was under way there was never begun here."""
+        await self._reopen_maps()
+        again = {self.run.graph.index[step] for step in fact.reopened}
+        self._limit_time()
+        self._follow_up(batch)
+        for effect in due:
+            if getattr(effect, "step", -1) not in again:
+                self._carry_out(effect)
+
+    def _due(self, fact: RunReopened) -> list[StartTask | ExpandMap | StartTimer]:
+        again = {self.run.graph.index[step] for step in fact.reopened}
+        return [effect for effect in owed(self.run) if effect.step not in again]
+
+    async def _reopen_maps(self) -> None:
+        for i, state in self.run.maps.items():
+            if state.count >= 0:
+                self.outputs.reopen_map(i, await self.engine.store.output(self.id, state.seq))
+
+    def _follow_up(self, batch: list[Event]) -> None:
+        """What comes of a batch that is durable."""
+        self.stream.publish(batch)
+        self._note_status()
+        self._busy = True  # facts that come of it wait until all of it is carried out
+        try:
+            for effect in effects(self.run, batch):
+                self._carry_out(effect)
+        finally:
+            self._busy = False
+        self._drain()
 
     def _may_repeat(self, effect: StartTask) -> bool:
         step = self.run.graph.workflow.steps[effect.step]
         return self._work(effect.step).effect in _HARMLESS or step.on_orphan == "rerun"
 
-    def _orphan(self, effect: StartTask) -> Fact:
+    def _orphan(self, effect: StartTask, *, stopping: bool) -> Fact:
         step = self.run.graph.workflow.steps[effect.step]
         place = (effect.iteration, effect.item, effect.attempt)
-        if step.on_orphan == "fail":
+        if step.on_orphan == "fail" or stopping:
             error = "its process died while it ran; it may have taken effect"
-            return TaskRaised(effect.step, error, "orphaned", "", *place)
+            return TaskRaised(effect.step, error, "cancelled" if stopping else "orphaned", "", *place)
         return TaskOrphaned(effect.step, *place, tool=step.uses)
 
     def _limit_time(self) -> None:
@@ -245,9 +278,7 @@ class Drive:
         """Do what may be done at once; the rest, and telling anyone, waits until the batch is durable."""
         run = self.run
         self.outputs.saw(batch)
-        if run.status != self._status:
-            self._status = run.status
-            self.journal.note(run.status, run.reason)
+        self._note_status()
         waits: list[Effect] = []
         now: list[Effect] = []
         for effect in effects(run, batch):
@@ -255,6 +286,12 @@ class Drive:
         self._held.append((run.seq, batch, waits))
         for effect in now:
             self._carry_out(effect)
+
+    def _note_status(self) -> None:
+        status = self.run.status
+        if status != self._status:
+            self._status = status
+            self.journal.note(status, self.run.reason)
 
     def _must_wait(self, effect: Effect) -> bool:
         if isinstance(effect, StartTask):

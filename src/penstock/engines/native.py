@@ -11,9 +11,11 @@ from penstock.engines.base import Result, result_of
 from penstock.engines.checkpoints import newest
 from penstock.engines.drive import Drive
 from penstock.engines.threads import Threads
-from penstock.errors import CommandRejected, Conflict
+from penstock.errors import CommandRejected, Conflict, PenstockError
 from penstock.ids import RunId, StepId
 from penstock.run.commands import Command
+from penstock.run.decide import decide
+from penstock.run.effects import owed
 from penstock.run.facts import RunReopened, RunRequested
 from penstock.run.replay import fold, replay
 from penstock.run.state import Run
@@ -47,34 +49,43 @@ class NativeEngine:
     ) -> Drive:
         """Begin a run. It goes on by itself."""
         graph = flow.graph
-        new = NewRun(run=run, workflow=graph.workflow, hash=graph.hash, parent=parent, source=flow.source)
-        journal = await self.store.create(new)
-        drive = self._drive(flow, Run(run, graph, reducers=flow.reducers), journal)
-        drive.begin(RunRequested(inputs, self.name, parent, flow.durations))
+        state = Run(run, graph, reducers=flow.reducers)
+        batch = decide(state, RunRequested(inputs, self.name, parent, flow.durations), self.wall())
+        new = NewRun(
+            run=run, workflow=graph.workflow, hash=graph.hash, children=flow.children, parent=parent,
+            source=flow.source,
+        )  # fmt: skip
+        drive = self._drive(flow, state, await self.store.create(new, batch))
+        drive.begin(batch)
         return drive
 
     async def resume(self, flow: Prepared, run: RunId, *, reopened: Sequence[StepId] = ()) -> Drive:
         """Take up a run that nobody drives. What has finished is not done again, unless it is `reopened`."""
         journal = await self.store.reopen(run)
-        fact = RunReopened(f"taken up by {owner.me()}", reopened=tuple(reopened))
-        return await self._take_up(flow, run, journal, fact)
-
-    async def fork(self, flow: Prepared, new: NewRun, fact: RunReopened) -> Drive:
-        """Begin a run with another's history up to an event. The other run is not touched."""
-        return await self._take_up(flow, new.run, await self.store.create(new), fact)
-
-    async def _take_up(self, flow: Prepared, run: RunId, journal: Journal, fact: RunReopened) -> Drive:
         try:
             kept = await newest(self.store.checkpoints, run, flow.graph, flow.reducers)
-            folded, places = kept or (Run(run, flow.graph, reducers=flow.reducers), {})
-            events = await self.store.load(run, after=folded.seq)
-            drive = self._drive(flow, fold(folded, events), journal)
+            state, places = kept or (Run(run, flow.graph, reducers=flow.reducers), {})
+            events = await self.store.load(run, after=state.seq)
+            fold(state, events)
+            _check_open(state, reopened)
+            drive = self._drive(flow, state, journal)
             drive.outputs.know(places)
+            fact = RunReopened(f"taken up by {owner.me()}", reopened=tuple(reopened))
             await drive.take_up(events, fact)
         except BaseException:
             self.live.pop(run, None)
             journal.release()
             raise
+        return drive
+
+    async def fork(self, flow: Prepared, new: NewRun, state: Run, fact: RunReopened) -> Drive:
+        """Begin a run with another's history, folded in `state`. The other run is not touched."""
+        events = await self.store.load(new.fork_of or new.run)
+        due = owed(state)
+        batch = decide(state, fact, self.wall())
+        drive = self._drive(flow, state, await self.store.create(new, batch))
+        drive.outputs.recall(event for event in events if event.seq <= (new.fork_at or 0))
+        await drive.branch_off(batch, due, fact)
         return drive
 
     async def child(
@@ -126,3 +137,8 @@ class NativeEngine:
             if not drive.finished.done():
                 drive.abort(reason)
         await asyncio.gather(*(drive.finished for drive in drives), return_exceptions=True)
+
+
+def _check_open(run: Run, reopened: Sequence[StepId]) -> None:
+    if run.ended and not (reopened or run.stopping):
+        raise PenstockError(f"run {run.id} has ended ({run.status})")

@@ -54,6 +54,11 @@ class Outputs:
         self._lists[step] = items
         self._maps[step] = array("q", bytes(8 * len(items)))
 
+    def reopen_map(self, step: int, items: list[Any]) -> None:
+        """The list of a map that was open before; what its items gave is known already."""
+        self._lists[step] = items
+        self._maps.setdefault(step, array("q", bytes(8 * len(items))))
+
     def saw(self, events: Sequence[Event]) -> None:
         """Note where the outputs of items are found."""
         index = self.run.graph.index
@@ -65,7 +70,7 @@ class Outputs:
                 else:
                     self._lists.pop(i, None)
 
-    def recall(self, events: Sequence[Event]) -> None:
+    def recall(self, events: Iterable[Event]) -> None:
         """Learn from a history where the items of its maps are found."""
         index = self.run.graph.index
         for event in events:

@@ -67,7 +67,8 @@ class Stream:
 
         `past` gives the events that went by before this subscriber came.
         """
-        if past is not None and self._recent and self._recent[0].seq > after + 1:
+        first = self._recent[0].seq if self._recent else self.last + 1
+        if past is not None and first > after + 1:
             for event in await past(after):
                 yield event
                 after = event.seq

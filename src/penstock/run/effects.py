@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from penstock.ids import StepId
 from penstock.run.commands import Abort
 from penstock.run.events import (
     BudgetWarned,
     CommandAccepted,
+    DecisionMade,
     Event,
     LayerStarted,
     TaskCompleted,
@@ -85,6 +87,8 @@ def effects(run: Run, events: Sequence[Event]) -> list[Effect]:
         elif isinstance(event, TaskFailed) and event.retry_in is not None:
             i = index[event.step]
             asked.append(StartTimer(i, event.iteration, event.item, event.attempt, event.retry_in))
+        elif isinstance(event, DecisionMade) and event.verb == "retry" and event.step is not None:
+            asked.append(_again(run, event))
         elif _stops(event):
             asked.append(CancelTasks(run.stop_reason))
         elif isinstance(event, WorkflowCompleted | WorkflowAborted):
@@ -92,6 +96,13 @@ def effects(run: Run, events: Sequence[Event]) -> list[Effect]:
     if not run.open and not run.ended and run.graph.outputs:
         asked.append(CollectOutputs())
     return asked
+
+
+def _again(run: Run, event: DecisionMade) -> StartTimer:
+    """The wait before a task that someone decided to repeat: none."""
+    i = run.graph.index[event.step or StepId("")]
+    attempt = run.attempts.get(i, 1) if event.item is None else run.maps[i].backoff[event.item]
+    return StartTimer(i, event.iteration, event.item, attempt, 0.0)
 
 
 def _stops(event: Event) -> bool:

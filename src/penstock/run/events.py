@@ -141,6 +141,9 @@ class DecisionRequired(_Event, frozen=True, tag="decision_required", gc=False):
 class DecisionMade(_Event, frozen=True, tag="decision_made", gc=False):
     decision: DecisionId
     verb: str
+    step: StepId | None = None
+    iteration: int = 1
+    item: int | None = None
     by: str = ""
     message: str = ""
     args: Mapping[str, Any] | None = None

@@ -384,9 +384,12 @@ def _pause(run: Run, event: WorkflowPaused) -> None:
 
 
 def _resume(run: Run, event: WorkflowResumed) -> None:
+    was = run.status_
     run.pauses.discard(event.by)
+    if event.by in ("process", "fork"):
+        run.pauses.discard("storage")  # it was another process's trouble
     run.reason, run.status_ = "", "running"
-    if run.stopping:
+    if run.stopping and was != "running":
         _unstop(run)
     if event.reopened:
         _reopen(run, {run.graph.index[step] for step in event.reopened})

@@ -63,8 +63,9 @@ def answers(run: Run, asked: Decide) -> list[Make]:
     attempt = run.maps[i].asking[question.item] if question.item is not None else run.attempts.get(i, 1)
     place = (question.iteration, question.item, attempt)
     made: Make = lambda seq, now: DecisionMade(  # noqa: E731 - one of a list of makers
-        seq, now, asked.decision, asked.verb, asked.by, asked.message, asked.args
-    )
+        seq, now, asked.decision, asked.verb, question.step, question.iteration, question.item, asked.by,
+        asked.message, asked.args,
+    )  # fmt: skip
     why = asked.message or f"{asked.verb} after the process died"
     match asked.verb:
         case "accept":

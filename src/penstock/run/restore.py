@@ -43,7 +43,7 @@ def restore(
     run.unsettled = set(snapshot["unsettled"])
     run.pauses = set(snapshot["pauses"])
     run.commands = dict(snapshot["commands"])
-    run.decisions = msgspec.convert(snapshot["decisions"], dict[str, DecisionRequired])  # type: ignore[assignment]  # ids are strings
+    run.decisions = msgspec.convert(snapshot["decisions"], dict[str, DecisionRequired])
     run.messages.extend(snapshot["messages"])
     run.tasks.extend(snapshot["tasks"])
     run.injected = list(injected)

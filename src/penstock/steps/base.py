@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from penstock.ids import StepId
 from penstock.tools.base import Task
 from penstock.workflow.graph import Graph
-from penstock.workflow.spec import Effect
+from penstock.workflow.spec import Effect, Workflow
 
 DEFAULT_TIMEOUT = 30.0
 """Seconds for a task whose step says nothing. Children and agents have no limit of their own."""
@@ -76,6 +76,8 @@ class Prepared:
     work_for: Callable[[Any], Work] | None = None
     """Finds the work of an injected step, or raises `UnknownTool`."""
     durations: dict[StepId, float] = field(default_factory=dict)
+    children: dict[str, Workflow] = field(default_factory=dict)
+    """Every workflow it may call, directly or not, by name: a run pins them all."""
 
 
 class TaskFailure(Exception):

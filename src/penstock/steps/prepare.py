@@ -58,7 +58,7 @@ class Preparer:
             self._kept.popitem(last=False)
         return prepared
 
-    def prepare_pinned(self, workflow: Workflow, file: str) -> Prepared:
+    def prepare_pinned(self, workflow: Workflow, children: Mapping[str, Workflow], file: str) -> Prepared:
         """A definition from a store, with the functions and children of the file it once came from.
 
         If the same definition was built in this process, its functions are known already: a
@@ -68,7 +68,7 @@ class Preparer:
         for kept, prepared in reversed(self._kept.values()):
             if kept == workflow or prepared.graph.hash == hash_:
                 return prepared
-        return self._prepare(_Found(workflow, workflow, file=file))
+        return self._prepare(_Found(workflow, workflow, children=children, file=file))
 
     def _prepare(self, found: _Found) -> Prepared:
         workflow = found.workflow
@@ -95,10 +95,27 @@ class Preparer:
                     durations[step.id] = work.duration
         if problems:
             raise DefinitionError(problems)
-        prepared = Prepared(graph, works, found.file, self._reducers(found), durations=durations)
+        prepared = Prepared(
+            graph, works, found.file, self._reducers(found), durations=durations, children=self._family(found)
+        )
         bare = _Found(found.flow, workflow, file=found.file)  # an injected step brings no functions along
         prepared.work_for = lambda step: self._work(step, -1, bare)
         return prepared
+
+    def _family(self, found: _Found) -> dict[str, Workflow]:
+        """Every workflow that may be called from here, however indirectly."""
+        family: dict[str, Workflow] = {}
+        todo = [found]
+        while todo:
+            parent = todo.pop()
+            for step in parent.workflow.steps:
+                if step.uses.startswith("workflow:"):
+                    name = step.uses.removeprefix("workflow:")
+                    child = self._find(parent.child(name))
+                    if name not in family:
+                        family[name] = child.workflow
+                        todo.append(child)
+        return family
 
     def _reducers(self, found: _Found) -> dict[str, Callable[[Any, Any], Any]]:
         functions: dict[str, Callable[[Any, Any], Any]] = {}

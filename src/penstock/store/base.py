@@ -6,7 +6,7 @@ is on its way, what `durable` names has arrived. A batch is kept entirely or not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -38,12 +38,22 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     """Who drives it now; empty when nobody does."""
 
 
+class Pinned(Struct, frozen=True, kw_only=True):
+    """The version of a workflow that a run is bound to, and of every workflow it may call."""
+
+    workflow: Workflow
+    children: Mapping[str, Workflow] = {}
+    """By name."""
+    source: str = ""
+
+
 class NewRun(Struct, frozen=True, kw_only=True):
     """What a store is told when a run begins."""
 
     run: RunId
     workflow: Workflow
     hash: str
+    children: Mapping[str, Workflow] = {}
     parent: RunId | None = None
     source: str = ""
     fork_of: RunId | None = None
@@ -145,8 +155,8 @@ class Store(Protocol):
     @property
     def checkpoints(self) -> Checkpoints: ...
 
-    async def create(self, new: NewRun) -> Journal:
-        """Begin a run and own it. `Conflict` when the id is taken."""
+    async def create(self, new: NewRun, events: Sequence[Event]) -> Journal:
+        """Begin a run with its first batch, and own it. All or nothing; `Conflict` when the id is taken."""
         ...
 
     async def reopen(self, run: RunId) -> Journal:
@@ -161,7 +171,7 @@ class Store(Protocol):
         """The whole output of the task that event `seq` completed."""
         ...
 
-    async def definition(self, run: RunId) -> Workflow:
+    async def definition(self, run: RunId) -> Pinned:
         """The version of the workflow that this run is pinned to."""
         ...
 

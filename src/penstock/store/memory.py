@@ -9,9 +9,8 @@ from penstock.errors import Conflict, Owned, StoreError, UnknownRun
 from penstock.ids import RunId
 from penstock.run.events import Event
 from penstock.store import batches
-from penstock.store.base import NewRun, RunRecord, Watcher
+from penstock.store.base import NewRun, Pinned, RunRecord, Watcher
 from penstock.store.local import LocalCheckpoints, LocalMail
-from penstock.workflow.spec import Workflow
 
 
 class MemoryJournal:
@@ -53,13 +52,14 @@ class MemoryStore:
         self.mail = LocalMail()
         self.checkpoints = LocalCheckpoints()
 
-    async def create(self, new: NewRun) -> MemoryJournal:
+    async def create(self, new: NewRun, events: Sequence[Event]) -> MemoryJournal:
         if new.run in self._journals:
             raise Conflict(new.run, 0)
         history: Sequence[Event] = ()
         if new.fork_of is not None:
             history = self._journal(new.fork_of).events[: new.fork_at]
         journal = self._journals[new.run] = self.journal(new, history)
+        journal.append(events)
         return journal
 
     def journal(self, new: NewRun, history: Sequence[Event]) -> MemoryJournal:
@@ -81,8 +81,9 @@ class MemoryStore:
             raise StoreError(f"run {run} has no event {seq}")
         return batches.output_of(events[seq - 1])[0]
 
-    async def definition(self, run: RunId) -> Workflow:
-        return self._journal(run).new.workflow
+    async def definition(self, run: RunId) -> Pinned:
+        new = self._journal(run).new
+        return Pinned(workflow=new.workflow, children=new.children, source=new.source)
 
     async def runs(self, *, limit: int = 100, **where: Any) -> Sequence[RunRecord]:
         records = [_record(journal) for journal in reversed(self._journals.values())]

@@ -179,7 +179,7 @@ class Expression(Struct, frozen=True, eq=False):
         return _first(code.run(data), flaw)
 
 
-def compile(source: str, scope: Scope, expect: Expect = "any") -> Expression:  # noqa: A001 - as in re.compile
+def compile(source: str, scope: Scope, expect: Expect = "any") -> Expression:
     """Compile an expression for a place. Raises `ExpressionError` for bad syntax, names or types."""
     path = syntax.plain_path(source)
     if path is not None:
@@ -329,7 +329,7 @@ _SPOKEN: Final[Mapping[str, str]] = {
 
 def _library() -> Any:
     """CEL, loaded when the first expression needs it and not before."""
-    from cel_expr_python import cel  # type: ignore[import-untyped]  # noqa: PLC0415 - 5 ms and 10 MB
+    from cel_expr_python import cel  # type: ignore[import-untyped]
 
     return cel
 

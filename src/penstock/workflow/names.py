@@ -71,7 +71,7 @@ def unknown(name: str, scope: Scope, column: int = 0) -> ExpressionError:
 
 def nearest(name: str, candidates: Iterable[str]) -> str:
     """A candidate that was probably meant, or nothing."""
-    from difflib import get_close_matches  # noqa: PLC0415 - only where something is wrong
+    from difflib import get_close_matches
 
     return next(iter(get_close_matches(name, candidates, 1, 0.6)), "")
 

@@ -217,8 +217,11 @@ def encode(workflow: Workflow) -> bytes:
 def _sparse(value: Any) -> Any:
     """A part of a definition without what equals its default. Only as deep as definitions are nested."""
     if isinstance(value, _Value):
-        found = ((name, getattr(value, attribute), default) for name, attribute, default in _fields(type(value)))
-        return {name: _sparse(one) for name, one, default in found if one is not default and one != default}
+        return {
+            name: _sparse(one)
+            for name, attribute, default in _fields(type(value))
+            if (one := getattr(value, attribute)) is not default and one != default
+        }
     if isinstance(value, tuple):
         return [_sparse(one) for one in value]
     if isinstance(value, Mapping) and value and isinstance(next(iter(value.values())), _Value):
@@ -246,4 +249,3 @@ def decode(data: bytes) -> Workflow:
 
 def content_hash(workflow: Workflow) -> str:
     return "sha256:" + hashlib.sha256(encode(workflow)).hexdigest()
-

@@ -45,7 +45,7 @@ class SqliteJournal:
         for ref, body in blobs:
             put(Job([("INSERT OR IGNORE INTO blobs VALUES (?, ?)", (ref, self._store.seal.seal(body)))]))
         self._last = last = events[-1].seq
-        put(Segment(self.key, events[0].seq, last, line, self._arrived, self._lost))
+        put(Segment(self.run, self.key, events[0].seq, last, line, self._arrived, self._lost))
         now = time.monotonic()
         if not self._since:
             self._since = now

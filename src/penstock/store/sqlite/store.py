@@ -7,6 +7,7 @@ and when is `writer`'s business, what a batch looks like `batches`', who owns a 
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 import threading
 import time
@@ -20,7 +21,7 @@ from penstock.errors import Conflict, Owned, StoreError, UnknownRun
 from penstock.ids import RunId
 from penstock.run.events import Event
 from penstock.store import batches, owner
-from penstock.store.base import NewRun, RunRecord
+from penstock.store.base import NewRun, Pinned, RunRecord
 from penstock.store.sealed import NoSeal, Seal
 from penstock.store.sqlite.checkpoints import SqliteCheckpoints
 from penstock.store.sqlite.journal import SqliteJournal, on_loop
@@ -42,13 +43,17 @@ _RUN_COLUMNS = """
 """
 
 _NEW_RUN = """
-    INSERT INTO runs (run, workflow, hash, source, started, parent, fork_of, fork_at)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING key
+    INSERT INTO runs (run, workflow, hash, source, children, started, parent, fork_of, fork_at, status)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'running') RETURNING key
 """
+
+_FIRST_EVENTS = "INSERT INTO events VALUES ((SELECT key FROM runs WHERE run = ?) << 32 | ?, ?, ?)"
+_DEFINITION = "INSERT OR IGNORE INTO definitions VALUES (?, ?, ?)"
+_BLOB = "INSERT OR IGNORE INTO blobs VALUES (?, ?)"
 
 _TAKE_LEASE = """
     INSERT INTO leases VALUES (?1, ?2, ?3)
-        ON CONFLICT (run) DO UPDATE SET owner = ?2, expires = ?3 WHERE owner = ?4
+        ON CONFLICT (run) DO UPDATE SET owner = ?2, expires = ?3 WHERE owner = ?4 AND expires = ?5
     RETURNING 1
 """
 
@@ -70,38 +75,62 @@ class SqliteStore:
             migrate(self._reader, self.path, self.seal)
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"{self.path}: {error}") from error
-        self.writer = Writer(self._connect, seal=self.seal.seal, beat=self._beat, stalled=self._stalled)
+        self.writer = Writer(
+            self._connect,
+            seal=self.seal.seal,
+            owner=lambda: owner.me().encoded(),
+            beat=self._beat,
+            stalled=self._stalled,
+        )
 
     # --- writing ---
 
-    async def create(self, new: NewRun) -> SqliteJournal:
-        body = self.seal.seal(spec.encode(new.workflow))
+    async def create(self, new: NewRun, events: Sequence[Event]) -> SqliteJournal:
         now = time.time()
+        children = {name: child.hash for name, child in new.children.items()}
+        pinned = {new.hash: new.workflow, **{children[name]: child for name, child in new.children.items()}}
+        line, blobs = batches.encode(events)
+        first, last = events[0].seq, events[-1].seq
         statements: list[Statement] = [
-            ("INSERT OR IGNORE INTO definitions VALUES (?, ?, ?)", (new.hash, new.workflow.name, body)),
+            *(
+                (_DEFINITION, (hash_, workflow.name, self.seal.seal(spec.encode(workflow))))
+                for hash_, workflow in pinned.items()
+            ),
+            *((_BLOB, (ref, self.seal.seal(body))) for ref, body in blobs),
             (
                 _NEW_RUN,
-                (new.run, new.workflow.name, new.hash, new.source, now, new.parent, new.fork_of, new.fork_at),
+                (
+                    new.run,
+                    new.workflow.name,
+                    new.hash,
+                    new.source,
+                    json.dumps(children),
+                    now,
+                    new.parent,
+                    new.fork_of,
+                    new.fork_at,
+                ),
             ),
+            (_FIRST_EVENTS, (new.run, first, last, self.seal.seal(line))),
             ("INSERT INTO leases VALUES (?, ?, ?)", (new.run, owner.me().encoded(), now + LEASE)),
         ]
         try:
             results = await self.write(statements)
         except sqlite3.IntegrityError:
             raise Conflict(new.run, 0) from None
-        return self._own(new.run, results[1][0][0], new.fork_at or 0)
+        key = next(rows[0][0] for rows in results if rows)
+        return self._own(new.run, key, last)
 
     async def reopen(self, run: RunId) -> SqliteJournal:
         record = await self._record(run)
         held = await self.query("SELECT owner, expires FROM leases WHERE run = ?", (run,))
         if held:
             holder, expires = owner.decode(held[0][0]), held[0][1]
-            dead = holder.dead()
-            if dead is False or (dead is None and expires > time.time()) or run in self.journals:
+            if run in self.journals or (holder.dead() is not True and expires > time.time()):
                 raise Owned(run, str(holder))
         now = time.time()
-        before = held[0][0] if held else ""
-        take = (_TAKE_LEASE, (run, owner.me().encoded(), now + LEASE, before))
+        before = held[0] if held else ("", 0.0)
+        take = (_TAKE_LEASE, (run, owner.me().encoded(), now + LEASE, *before))
         if not (await self.write([take]))[0]:
             raise Owned(run, "another process")  # it was quicker
         key = (await self.query("SELECT key FROM runs WHERE run = ?", (run,)))[0][0]
@@ -166,11 +195,22 @@ class SqliteStore:
             raise StoreError(f"the output {ref[:12]}… is missing from the store")
         return msgspec.json.decode(self.seal.open(rows[0][0]))
 
-    async def definition(self, run: RunId) -> Workflow:
-        sql = "SELECT body FROM definitions JOIN runs USING (hash) WHERE run = ?"
+    async def definition(self, run: RunId) -> Pinned:
+        sql = "SELECT body, source, children FROM definitions JOIN runs USING (hash) WHERE run = ?"
         rows = await self.query(sql, (run,))
         if not rows:
             raise UnknownRun(run)
+        body, source, children = rows[0]
+        return Pinned(
+            workflow=spec.decode(self.seal.open(body)),
+            children={name: await self._definition(hash_) for name, hash_ in json.loads(children).items()},
+            source=source,
+        )
+
+    async def _definition(self, hash_: str) -> Workflow:
+        rows = await self.query("SELECT body FROM definitions WHERE hash = ?", (hash_,))
+        if not rows:
+            raise StoreError(f"the definition {hash_} is missing from the store")
         return spec.decode(self.seal.open(rows[0][0]))
 
     async def runs(self, *, limit: int = 100, **where: Any) -> Sequence[RunRecord]:
@@ -249,8 +289,7 @@ def _record(row: Sequence[Any]) -> RunRecord:
     holder = ""
     if held:
         who = owner.decode(held)
-        dead = who.dead()
-        holder = str(who) if dead is False or (dead is None and expires > time.time()) else ""
+        holder = str(who) if who.dead() is not True and expires > time.time() else ""
     return RunRecord(
         run=run, workflow=workflow, hash=hash_, status=status, started=started, ended=ended, events=last,
         parent=parent, reason=reason, source=source, fork_of=fork_of, fork_at=fork_at, owner=holder,

@@ -26,14 +26,17 @@ BEAT = 2.0
 
 Statement = tuple[str, Sequence[Any]]
 
+_HELD = "SELECT 1 FROM leases WHERE run = ? AND owner = ?"
+
 
 class Segment:
     """A batch of one run. All that one commit adds to a run becomes one row."""
 
-    __slots__ = ("arrived", "first", "key", "last", "line", "lost")
+    __slots__ = ("arrived", "first", "key", "last", "line", "lost", "run")
 
     def __init__(
         self,
+        run: str,
         key: int,
         first: int,
         last: int,
@@ -41,13 +44,14 @@ class Segment:
         arrived: Callable[[int], None],
         lost: Callable[[], None],
     ) -> None:
+        self.run = run
         self.key = key
         self.first = first
         self.last = last
         self.line = line
         self.arrived = arrived
         self.lost = lost
-        """Told when the row is there already: someone else drives the run."""
+        """Told when someone else drives the run now: the lease is theirs, or the row is there already."""
 
 
 class Job:
@@ -73,11 +77,13 @@ class Writer:
         connect: Callable[[], sqlite3.Connection],
         *,
         seal: Callable[[bytes], bytes],
+        owner: Callable[[], str],
         beat: Callable[[], Statement | None],
         stalled: Callable[[str], None],
     ) -> None:
         self._connect = connect
         self._seal = seal
+        self._owner = owner
         self._beat = beat
         self._stalled = stalled
         self._jobs: queue.SimpleQueue[Segment | Job | None] = queue.SimpleQueue()
@@ -159,6 +165,15 @@ class Writer:
 
     def _insert(self, db: sqlite3.Connection, runs: dict[int, list[Segment]]) -> None:
         """One statement for all rows: each one gives the GIL away, and getting it back is slow."""
+        me = self._owner()
+        lost = [
+            segment
+            for segments in runs.values()
+            if not db.execute(_HELD, (segments[0].run, me)).fetchone()
+            for segment in segments
+        ]
+        if lost:
+            raise _Wrong(lost, Exception("the lease is another process's"))
         rows = [
             (key << 32 | segments[0].first, segments[-1].last, self._seal(b"".join(s.line for s in segments)))
             for key, segments in runs.items()

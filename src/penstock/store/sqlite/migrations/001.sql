@@ -15,6 +15,7 @@ CREATE TABLE runs (
     workflow TEXT NOT NULL,
     hash     TEXT NOT NULL,
     source   TEXT NOT NULL DEFAULT '',
+    children TEXT NOT NULL DEFAULT '{}',
     status   TEXT NOT NULL DEFAULT 'pending',
     reason   TEXT NOT NULL DEFAULT '',
     started  REAL NOT NULL,
