@@ -57,7 +57,7 @@ def flow_of(dag: Any, body: Callable[[int], Callable[[], Awaitable[Any]]], paral
 def build(dag: Any, *, parallel: int = 32, subscribers: int = 0, commands: bool = False) -> Execute:
     flow = flow_of(dag, dag.body, parallel)
     flow.build()
-    app = ps.open()
+    app = ps.open("memory:")
     app.prepare(flow)
 
     async def run() -> int:
@@ -82,7 +82,7 @@ async def _read(handle: ps.RunHandle) -> int:
 
 
 def stream(dag: Any) -> tuple[Execute, Execute]:
-    app = ps.open()
+    app = ps.open("memory:")
     flow = flow_of(dag, dag.body, 1_000_000)
 
     async def invoke() -> int:

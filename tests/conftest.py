@@ -11,4 +11,5 @@ _slow = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_to
 settings.register_profile("default", max_examples=60, deadline=None, suppress_health_check=_slow)
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None)
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=3000)
+os.environ.setdefault("PENSTOCK_STORE", "memory:")  # a test that wants a file says so
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default"))

@@ -28,6 +28,7 @@ from penstock.steps.base import Prepared
 from penstock.steps.prepare import Flow, Preparer
 from penstock.store.base import NewRun, Store
 from penstock.store.memory import MemoryStore
+from penstock.store.sealed import NoSeal, Seal
 from penstock.tools.base import Tool
 from penstock.tools.functions import Functions
 from penstock.workflow.amend import amended
@@ -118,7 +119,7 @@ class Penstock:
         self, configuration: settings.Settings, *, tools: Iterable[Tool | Callable[..., Any]] = ()
     ) -> None:
         self.settings = configuration
-        self.store: Store = _store(configuration.store)
+        self.store: Store = _store(configuration)
         self.tools = Functions(tools)
         self.engine = NativeEngine(self.store)
         if configuration.engine not in ("native", "auto"):
@@ -262,7 +263,7 @@ class Penstock:
     async def _hear(self, run: RunId, command: CommandId, patience: float) -> None:
         try:
             async with asyncio.timeout(patience):
-                while (answer := await self.store.mail.answer(run, command)) is None:
+                while (answer := await self.store.mail.answer(run, command)) is None:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
         except TimeoutError:
             raise PenstockError(f"run {run} did not answer within {patience:g} s") from None
@@ -285,14 +286,35 @@ class Penstock:
         return replay(run, flow.graph, await self.store.load(run), reducers=flow.reducers)
 
 
-def _store(url: str) -> Store:
+def _store(configuration: settings.Settings) -> Store:
     """The store that a URL names."""
+    url = configuration.store
     kind, _, rest = url.partition(":")
     if kind == "memory":
         return MemoryStore()
-    if kind == "sqlite":
+    seal = _seal(configuration.key)
+    if kind == "sqlite" and rest.startswith("///"):
         from penstock.store.sqlite.store import SqliteStore
 
-        return SqliteStore(rest.removeprefix("///"))
-    hint = "memory:, sqlite:///path or postgresql://…"
-    raise Unsupported([Problem(f"{url!r} is not a store", hint)])
+        return SqliteStore(rest.removeprefix("///"), synchronous=configuration.synchronous, seal=seal)
+    if kind in ("postgresql", "postgres"):
+        return _postgres(url, seal)
+    raise Unsupported([Problem(f"{url!r} is not a store", "memory:, sqlite:///path or postgresql://…")])
+
+
+def _seal(key: str) -> Seal | NoSeal:
+    if not key:
+        return NoSeal()
+    from penstock.store.sealed import keys_from
+
+    return Seal(keys_from(key))
+
+
+def _postgres(url: str, seal: Seal | NoSeal) -> Store:
+    try:
+        from penstock.store.postgres.store import PostgresStore
+    except ModuleNotFoundError:
+        raise Unsupported(
+            [Problem("the Postgres store needs psycopg", 'pip install "penstock[postgres]"')]
+        ) from None
+    return PostgresStore(url, seal=seal)

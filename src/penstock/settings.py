@@ -1,24 +1,82 @@
-"""The only reader of the environment. Read once, at the top, into a frozen value."""
+"""The only reader of the environment and of configuration files. Read once, into a frozen value.
+
+Flags win over `PENSTOCK_*`, which win over `penstock.toml` (or `[tool.penstock]` in
+`pyproject.toml`) in the working directory, which wins over the user's configuration.
+"""
 
 from __future__ import annotations
 
 import os
+import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import DefinitionError, Problem
+from penstock.workflow.findings import did_you_mean
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    store: str = "memory:"
+    store: str = "sqlite:///.penstock/penstock.db"
+    """`memory:`, `sqlite:///path` or `postgresql://…`."""
     engine: str = "native"
+    synchronous: str = "FULL"
+    """For SQLite. `NORMAL` is faster; a power cut may then lose the last moments, a crash never does."""
+    key: str = ""
+    """Seals what is stored: a key, several (the first seals), or `file:/path`."""
 
 
 def read(environment: Mapping[str, str] | None = None, **given: str | None) -> Settings:
-    """Arguments win over `PENSTOCK_*`, which win over the defaults."""
+    """The settings in force here."""
     env = os.environ if environment is None else environment
-    found = {
-        name: value
-        for name in Settings.__dataclass_fields__
-        if (value := given.get(name) or env.get(f"PENSTOCK_{name.upper()}"))
-    }
+    found: dict[str, Any] = {}
+    for layer in (_user(env), _project(), _variables(env), given):
+        found.update({name: value for name, value in layer.items() if value is not None})
     return Settings(**found)
+
+
+def _variables(env: Mapping[str, str]) -> dict[str, str]:
+    names = (field.name for field in fields(Settings))
+    return {name: value for name in names if (value := env.get(f"PENSTOCK_{name.upper()}"))}
+
+
+def _project() -> dict[str, str]:
+    own = Path("penstock.toml")
+    if own.is_file():
+        return _checked(own, _toml(own))
+    shared = Path("pyproject.toml")
+    if shared.is_file():
+        return _checked(shared, _toml(shared).get("tool", {}).get("penstock", {}))
+    return {}
+
+
+def _user(env: Mapping[str, str]) -> dict[str, str]:
+    base = env.get("XDG_CONFIG_HOME") or (f"{env['HOME']}/.config" if env.get("HOME") else "")
+    path = Path(base) / "penstock" / "config.toml"
+    return _checked(path, _toml(path)) if base and path.is_file() else {}
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise DefinitionError([Problem(f"cannot be read: {error}", file=str(path))]) from None
+
+
+def _checked(path: Path, values: Mapping[str, Any]) -> dict[str, str]:
+    known = [field.name for field in fields(Settings)]
+    problems = [
+        Problem(f"unknown setting {name!r}", did_you_mean(name, known), file=str(path))
+        for name in values
+        if name not in known
+    ]
+    problems += [
+        Problem(f"{name} must be text", file=str(path))
+        for name, value in values.items()
+        if name in known and not isinstance(value, str)
+    ]
+    if problems:
+        raise DefinitionError(problems)
+    return dict(values)

@@ -137,7 +137,7 @@ class History:
                 self._stopping = self._stopping or event.budget
             case WorkflowPaused():
                 self._paused = True
-            case WorkflowResumed():
+            case WorkflowResumed() if event.by == "command":
                 self._paused = False
             case WorkflowCompleted() | WorkflowAborted():
                 self._ends(event)

@@ -100,5 +100,5 @@ class Rig:
 
     async def replayed(self, id: str = "run", *, until: int | None = None) -> Run:
         """The run made again from its events."""
-        graph = compile_graph((await self.store.definition(RunId(id)))
+        graph = compile_graph((await self.store.definition(RunId(id))).workflow)
         return replay(RunId(id), graph, self.events(id), until=until)

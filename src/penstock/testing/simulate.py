@@ -34,6 +34,7 @@ from penstock.run.facts import (
     Fact,
     ItemsCounted,
     OutputsCollected,
+    RunReopened,
     RunRequested,
     TaskRaised,
     TaskReturned,
@@ -115,7 +116,7 @@ class Simulation:
                 self.under_way.append(effect)
 
     def rebuilt(self, keep: int, graph: Graph, pick: Pick) -> Simulation:
-        """The run made again from its first `keep` batches, with what it owes under way."""
+        """The run made again from its first `keep` batches and taken up, with what it owes under way."""
         again = Simulation(self.sketch, graph, pick, id=self.run.id)
         again.batches = self.batches[:keep]
         again.now = again.batches[-1][-1].at
@@ -123,7 +124,10 @@ class Simulation:
         again.ended = again.run.ended
         for event in again.events:
             again._remember(event)
-        for effect in owed(again.run):
+        due = owed(again.run)
+        if not again.ended:
+            again.tell(RunReopened("taken up"))
+        for effect in due:
             again._ask(effect)
         return again
 
