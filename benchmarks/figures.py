@@ -129,7 +129,7 @@ def timed(operation: Callable[[], object], times: int) -> list[float]:
 # --- five tools at once -----------------------------------------------------------------------
 
 
-async def parallel(*, small: bool) -> Iterator[Figure]:
+async def parallel(*, small: bool) -> list[Figure]:
     """Five tools of 500 ms in one workflow ÷ one of them: waiting tools, and tools in threads."""
     seconds, repeats = (0.02, 1) if small else (0.5, 3)
 
@@ -153,13 +153,13 @@ async def parallel(*, small: bool) -> Iterator[Figure]:
         least = await best(runs, repeats, time.perf_counter)
         lines.append(_figure("parallel", least["five"] / least["one"], "wall ratio", kind=kind,
                              one_ms=least["one"] * 1e3, five_ms=least["five"] * 1e3))  # fmt: skip
-    return iter(lines)
+    return lines
 
 
 # --- events and commands ----------------------------------------------------------------------
 
 
-async def watching(*, small: bool) -> Iterator[Figure]:
+async def watching(*, small: bool) -> list[Figure]:
     """Tasks that suspend once: with a subscriber to every event and a command ÷ with neither."""
     n, repeats = (30, 2) if small else (1000, 100)
     lines = []
@@ -169,7 +169,7 @@ async def watching(*, small: bool) -> Iterator[Figure]:
         least = await best(runs, repeats, time.process_time)
         lines.append(_figure("watching", least["on"] / least["off"], "CPU ratio", kind=kind, n=n,
                              off_us=least["off"] / n * 1e6, on_us=least["on"] / n * 1e6))  # fmt: skip
-    return iter(lines)
+    return lines
 
 
 # --- state, events, commands: one at a time ---------------------------------------------------
@@ -184,13 +184,13 @@ UPDATES: dict[str, tuple[str, Callable[[int], Any]]] = {
 }
 
 
-async def state(*, small: bool) -> Iterator[Figure]:
+async def state(*, small: bool) -> list[Figure]:
     """A state update, an event and a command, each by itself."""
     times = 200 if small else 10_000
     lines = [_reducing(times), await _setting(30 if small else 1000, repeats=2 if small else 20)]
     lines.append(await _emitting(times))
     lines.append(await _commanding(50 if small else 500, tasks=500 if small else 50_000))
-    return iter(lines)
+    return lines
 
 
 def _run(**options: Any) -> Run:
@@ -280,7 +280,7 @@ async def _commanding(times: int, tasks: int) -> Figure:
 # --- from a thousand tasks to a hundred thousand -----------------------------------------------
 
 
-async def scale(*, small: bool) -> Iterator[Figure]:
+async def scale(*, small: bool) -> list[Figure]:
     """CPU per task of a run with a hundred thousand tasks ÷ of one with a thousand."""
     few, many, repeats = (20, 200, 2) if small else (1000, 100_000, 10)
     lines = []
@@ -290,7 +290,7 @@ async def scale(*, small: bool) -> Iterator[Figure]:
         us = {"few": cost["few"] / few * 1e6, "many": cost["many"] / many * 1e6}
         lines.append(_figure("scale", us["many"] / us["few"], "CPU ratio", kind=kind, few=few, many=many,
                              few_us=us["few"], many_us=us["many"]))  # fmt: skip
-    return iter(lines)
+    return lines
 
 
 # --- starting up ------------------------------------------------------------------------------
@@ -316,8 +316,12 @@ steps:
 """
 
 
-async def start(*, small: bool) -> Iterator[Figure]:
+async def start(*, small: bool) -> list[Figure]:
     """CPU time of fresh interpreters: imports, a first run, the command's help."""
+    return await asyncio.to_thread(_starting, 2 if small else 15)
+
+
+def _starting(repeats: int) -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "hello.yaml").write_text(HELLO_YAML, "utf-8")
         Path(folder, "hello_steps.py").write_text("async def step():\n    return 1\n", "utf-8")
@@ -330,23 +334,24 @@ async def start(*, small: bool) -> Iterator[Figure]:
             "command": ["-m", "penstock", "run", str(Path(folder, "hello.yaml"))],
         }
         least = dict.fromkeys(cases, float("inf"))
-        for _ in range(2 if small else 15):
-            for name, arguments in cases.items():
-                least[name] = min(least[name], _cpu(arguments))
+        for name, arguments in (case for _ in range(repeats) for case in cases.items()):
+            least[name] = min(least[name], _cpu(arguments, folder))
     bare = least["bare"]
     lines = [
         _figure(f"start {name}", least[name] / bare, "CPU ratio", ms=least[name] * 1e3, bare_ms=bare * 1e3)
         for name in ("import", "package", "hello", "command")
     ]
     lines.append(_figure("start help", least["help"] * 1e3, "ms CPU", bare_ms=bare * 1e3))
-    return iter(lines)
+    return lines
 
 
-def _cpu(arguments: list[str]) -> float:
+def _cpu(arguments: list[str], folder: str) -> float:
     """User and system seconds of one interpreter. Compiled files are kept, as they are for users."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    if path := environment.get("PYTHONPATH"):
+        environment["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, path.split(os.pathsep)))
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, *arguments], check=True, capture_output=True, env=environment)
+    subprocess.run([sys.executable, *arguments], check=True, capture_output=True, env=environment, cwd=folder)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 

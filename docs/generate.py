@@ -18,7 +18,7 @@ from typing import Any
 
 from generator import file_format
 from generator.markdown import NOTE, code, fenced, paragraphs, table, wrapped
-from generator.source import Shape, attributes, mentioned, shape
+from generator.source import Shape, attributes, classes_in_case, mentioned, shape
 
 import penstock
 from penstock import errors as all_errors
@@ -113,10 +113,21 @@ def command_reference() -> str:
     )
     parts = []
     for wire, (kind, one) in _structs(commands.Command, "run.commands").items():
-        public = kind.__name__ in penstock.__all__
-        head = f"`ps.{kind.__name__}`" if public else "Rejected by this version."
+        package = "ps" if kind.__name__ in penstock.__all__ else "penstock.run.commands"
+        head = "Rejected by this version." if _rejected(kind) else f"`{package}.{kind.__name__}`"
         parts.append(paragraphs(f"## `{wire}`", head, one.about, _rows(one)))
     return paragraphs(NOTE, "# Commands", wrapped(intro), *parts)
+
+
+def _rejected(kind: type) -> bool:
+    return kind.__name__ in classes_in_case("run.accept", "is not carried out")
+
+
+def rejected_commands() -> str:
+    """The commands that are only types so far."""
+    known = _structs(commands.Command, "run.commands")
+    names = [code(wire) for wire, (kind, _) in known.items() if _rejected(kind)]
+    return f"Types without effect, rejected by this version: {', '.join(names) or 'none'}."
 
 
 def _rows(one: Shape) -> str:
@@ -181,7 +192,11 @@ FILES: dict[str, Callable[[], str]] = {
     "reference/errors.md": errors,
     "images/newsroom.svg": picture,
 }
-REGIONS: dict[str, Callable[[], str]] = {"events": event_list, "names": names_in_scope}
+REGIONS: dict[str, Callable[[], str]] = {
+    "events": event_list,
+    "names": names_in_scope,
+    "rejected": rejected_commands,
+}
 
 _REGION = re.compile(r"(<!-- generated: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 

@@ -20,18 +20,17 @@ LATER = frozenset({
 })  # fmt: skip
 """Keys that are checked, and that this version refuses to run."""
 
-IDLE = frozenset({
-    "config.checkpoints", "config.retention", "config.agents", "step.on_reject", "step.model",
-})  # fmt: skip
+IDLE = frozenset({"config.agents", "step.on_reject", "step.model"})
 """Keys that are checked, and mean nothing yet."""
 
 PARTLY = {
     "config.engine": "`langgraph`, `temporal`: later",
+    "config.checkpoints": "for stores, which are being built",
+    "config.retention": "for stores, which are being built",
     "config.approval": "`always`: later",
     "step.uses": "`agent:`: later",
     "step.approval": "`always`: later",
     "step.effect": "`destructive`: only with `approval: never`",
-    "step.on_orphan": "after a timeout",
 }
 """Keys of which some values are for later."""
 

@@ -47,8 +47,6 @@ class Order(msgspec.Struct, kw_only=True):
     """The moment to block at; 0 means never."""
     suicide: bool = False
     steps: int = 0
-    hold: str = ""
-    """A step before whose first deed the process waits for a line on its standard input."""
 
 
 def say(**line: Any) -> None:
@@ -129,7 +127,11 @@ async def perform(order: Order) -> None:
     async with ps.open(order.store) as penstock:
         penstock.engine.live = Watched(moments, ledger)
         if order.run:
-            run = await penstock.resume(order.run)
+            try:
+                run = await penstock.resume(order.run)
+            except ps.PenstockError:
+                await say_how_it_ended(penstock, order.run)
+                return
         else:
             run = await penstock.start(wilds.wild(order.seed, steps=order.steps))
             say(run=run.id)
@@ -137,6 +139,15 @@ async def perform(order: Order) -> None:
         result = await run.result()
         digest = sha256(result.state.encoded()).hexdigest()
         say(ended=result.status, run=run.id, state=digest, moments=moments.count)
+
+
+async def say_how_it_ended(penstock: ps.Penstock, run: str) -> None:
+    """It had ended, and its process died before it could say so. Anything else is raised again."""
+    record = (await penstock.store.runs(run=run))[0]
+    state = await penstock.at(record.run, record.events)
+    if not state.ended:
+        raise  # noqa: PLE0704 - called where an error is being handled
+    say(ended=state.status, run=run, state=sha256(state.encoded()).hexdigest(), moments=0)
 
 
 def main(text: str) -> None:

@@ -161,7 +161,7 @@ def test_injected_steps_run_with_what_the_run_knows() -> None:
             result = await handle.result()
             assert result.steps[StepId("extra")].status == "succeeded"
             assert violations(three().build(), rig.batches()) == []
-            assert (await rig.replayed()).encoded() == handle.state.encoded()
+            assert rig.replayed().encoded() == handle.state.encoded()
 
     clock.run(main())
 

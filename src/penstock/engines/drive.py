@@ -121,7 +121,8 @@ class Drive:
         self._chores: set[asyncio.Task[None]] = set()
         self._answers: dict[CommandId, asyncio.Future[Event]] = {}
         self._deadlines: Deadlines[_Live] = Deadlines(self.loop, self._expired)
-        self._context = contextvars.copy_context()
+        self._create_task = self.loop.create_task
+        self._copy_context = contextvars.copy_context().copy
         self._commands = 0
         self._keeper = Keeper(engine.store.checkpoints, run) if self._lasting else None
         journal.watch(self)
@@ -163,7 +164,10 @@ class Drive:
 
     def abort(self, reason: str) -> None:
         """Stop the run from within the engine, whatever ids its users gave to commands."""
-        self.tell(CommandReceived(Abort(id=CommandId(f"{self.id}!stop"), reason=reason)))
+        id = CommandId(f"{self.id}!stop")
+        while id in self.run.commands:
+            id = CommandId(f"{id}!")
+        self.tell(CommandReceived(Abort(id=id, reason=reason)))
 
     # --- facts in ---
 
@@ -240,19 +244,20 @@ class Drive:
 
     def tell(self, fact: Fact) -> None:
         """The only door to the core. Facts that come while one is being handled wait their turn."""
-        if type(fact) is CommandReceived and isinstance(fact.command, OVERTAKING):
+        if not self._busy:
+            self._drain(fact)
+        elif type(fact) is CommandReceived and isinstance(fact.command, OVERTAKING):
             self._facts.appendleft(fact)
         else:
             self._facts.append(fact)
-        if not self._busy:
-            self._drain()
 
-    def _drain(self) -> None:
+    def _drain(self, first: Fact | None = None) -> None:
         run, facts, wall = self.run, self._facts, self.engine.wall
         self._busy = True
         try:
-            while facts:
-                fact = facts.popleft()
+            while first is not None or facts:
+                fact = first or facts.popleft()
+                first = None
                 batch = decide(run, fact, wall())
                 if self._answers and type(fact) is CommandReceived:
                     self._answer(fact.command, batch)
@@ -349,8 +354,8 @@ class Drive:
             self.tell(self._raised(live, "cancelled", self._why(live)))
             return
         # A fresh copy of the context the run began in: steps never see each other's variables.
-        live.task = self.loop.create_task(
-            self._perform(live), name=self.run.graph.ids[i], context=self._context.copy()
+        live.task = self._create_task(
+            self._perform(live), name=self.run.graph.ids[i], context=self._copy_context()
         )
         live.lane = self._deadlines.begin(live, live.work.timeout or math.inf)
 

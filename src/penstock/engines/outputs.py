@@ -7,7 +7,6 @@ fresh: nothing a step does to its arguments can be seen by another.
 
 from __future__ import annotations
 
-import math
 from array import array
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -33,7 +32,6 @@ class Outputs:
     def __init__(self, run: Run, fetch: Fetch | None = None) -> None:
         self.run = run
         self._fetch = fetch
-        self._room = math.inf if fetch is None else ROOM
         self._held: dict[Key, tuple[Any, int]] = {}
         self._size = 0
         self._lists: dict[int, list[Any]] = {}
@@ -45,8 +43,10 @@ class Outputs:
 
     def keep(self, step: int, item: int | None, output: Any, size: int) -> None:
         self._held[step if item is None else (step, item)] = (output, size)
+        if self._fetch is None:
+            return
         self._size += size
-        while self._size > self._room:
+        while self._size > ROOM:
             oldest = next(iter(self._held))
             self._size -= self._held.pop(oldest)[1]
 

@@ -63,6 +63,8 @@ def _carry_out(future: Future[Any], call: Callable[[], Any]) -> None:
         return
     try:
         result = call()
+    except StopIteration:  # a future cannot carry it
+        future.set_exception(RuntimeError("the function raised StopIteration"))
     except BaseException as error:  # noqa: BLE001 - handed to whoever waits
         future.set_exception(error)
     else:

@@ -46,7 +46,7 @@ from penstock.run.facts import (
     TaskReturned,
     TimeRanOut,
 )
-from penstock.run.state import ASKING, BACKOFF, DORMANT, RUNNING, SKIPPED, SUCCEEDED, WAITING, Run, dig
+from penstock.run.state import ASKING, BACKOFF, DORMANT, ENDED, RUNNING, SKIPPED, SUCCEEDED, WAITING, Run, dig
 from penstock.workflow.expr import Failure, Path
 from penstock.workflow.graph import ALL_DONE, ALL_SUCCESS, ANY_SUCCESS, bottom_levels
 
@@ -58,6 +58,10 @@ UNCERTAIN = (
 def decide(run: Run, fact: Fact, now: float) -> list[Event]:
     """Everything that follows from `fact`, in order, already folded into `run`."""
     batch: list[Event] = []
+    if type(fact) is TaskReturned and fact.item is None:  # most facts are of this kind
+        _complete(run, fact, fact.output, now, batch)
+        _advance(run, now, batch)
+        return batch
     match fact:
         case TaskReturned():
             _returned(run, fact, now, batch)
@@ -278,7 +282,7 @@ def _start_item(run: Run, i: int, now: float, batch: list[Event]) -> None:
 
 def _advance(run: Run, now: float, batch: list[Event]) -> None:
     """Carry the consequences as far as they go, by a queue: a skip cascade may be very deep."""
-    if run.ended:
+    if run.status_ in ENDED:
         return
     due = run.due
     if run.stopping:

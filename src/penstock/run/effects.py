@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from msgspec import Struct
 
@@ -75,25 +76,27 @@ def effects(run: Run, events: Sequence[Event]) -> list[Effect]:
     """What a batch asks for, in order. `run` is as the batch left it."""
     asked: list[Effect] = []
     index, maps = run.graph.index, run.graph.for_each
+    event: Any  # its type is asked once, by identity: this is the hot path
     for event in events:
-        if isinstance(event, TaskStarted):
+        kind = type(event)
+        if kind is TaskStarted:
             i = index[event.step]
             if maps and event.item is None and i in maps:
                 asked.append(ExpandMap(i, event.iteration))
             else:
                 asked.append(StartTask(i, event.iteration, event.item, event.attempt, event.seq))
-        elif isinstance(event, TaskCompleted | LayerStarted):
+        elif kind is TaskCompleted or kind is LayerStarted:
             continue
-        elif isinstance(event, TaskFailed) and event.retry_in is not None:
+        elif kind is TaskFailed and event.retry_in is not None:
             i = index[event.step]
             asked.append(StartTimer(i, event.iteration, event.item, event.attempt, event.retry_in))
-        elif isinstance(event, DecisionMade) and event.verb == "retry" and event.step is not None:
+        elif kind is DecisionMade and event.verb == "retry" and event.step is not None:
             asked.append(_again(run, event))
         elif _stops(event):
             asked.append(CancelTasks(run.stop_reason))
-        elif isinstance(event, WorkflowCompleted | WorkflowAborted):
+        elif kind is WorkflowCompleted or kind is WorkflowAborted:
             asked.append(EndRun())
-    if not run.open and not run.ended and run.graph.outputs:
+    if not run.open and run.graph.outputs and not run.ended:
         asked.append(CollectOutputs())
     return asked
 

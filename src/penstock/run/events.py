@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -310,5 +311,14 @@ def to_wire(run: RunId, event: Event) -> dict[str, Any]:
 encode = msgspec.json.Encoder().encode
 """One event as compact JSON: the journal's form. The run's id is in the row, not in the event."""
 
-decode = msgspec.json.Decoder(Event).decode
-"""The inverse of `encode`."""
+
+def decode(data: bytes) -> Event:
+    """The inverse of `encode`."""
+    event: Event = _decoder().decode(data)
+    return event
+
+
+@cache
+def _decoder() -> msgspec.json.Decoder[Any]:
+    """Made when first needed: it has to look at every event there is."""
+    return msgspec.json.Decoder(Event)

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.errors import DefinitionError, Problem, UnknownTool, Unsupported
 from penstock.ids import StepId
@@ -19,11 +19,13 @@ from penstock.tools.base import Tool
 from penstock.tools.functions import Functions, complaints
 from penstock.workflow.builder import WorkflowBuilder
 from penstock.workflow.graph import Graph, compile_graph
-from penstock.workflow.read import Source, load
 from penstock.workflow.spec import Step, Workflow
 from penstock.workflow.support import unsupported
 
-Flow = WorkflowBuilder | Workflow | Source | str | Path
+if TYPE_CHECKING:
+    from penstock.workflow.read import Source
+
+Flow: TypeAlias = "WorkflowBuilder | Workflow | Source | str | Path"
 """What can be run: something built, something loaded, or the path of a file."""
 
 KEPT = 128
@@ -164,11 +166,13 @@ class Preparer:
         if isinstance(flow, WorkflowBuilder):
             children: dict[str, Flow] = {**flow.children, **flow.builders}
             return _Found(flow, flow.build(), flow.graph, flow.functions, children)
-        source = flow if isinstance(flow, Source) else self._load(Path(flow))
+        source = self._load(Path(flow)) if isinstance(flow, str | Path) else flow
         return _Found(source, source.workflow, source.graph, file=source.file, source=source)
 
     def _load(self, path: Path) -> Source:
         """Read a file once for as long as it does not change."""
+        from penstock.workflow.read import load  # nobody who builds workflows in Python needs a YAML reader
+
         try:
             stat = path.stat()
         except OSError:

@@ -7,6 +7,7 @@ kept once, by its hash; the event then says where it is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -18,7 +19,6 @@ INLINE = 32 * 1024
 """Bytes of an output that stay in its event."""
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(list[Event]).decode
 
 Blob = tuple[str, bytes]
 
@@ -43,8 +43,15 @@ def encode(events: Sequence[Event]) -> tuple[bytes, list[Blob]]:
 
 def decode(lines: bytes) -> Iterator[list[Event]]:
     """The batches of some lines."""
+    read = _decoder().decode
     for line in lines.splitlines():
-        yield _decode(line)
+        yield read(line)
+
+
+@cache
+def _decoder() -> msgspec.json.Decoder[list[Event]]:
+    """Made when first needed: it has to look at every event there is."""
+    return msgspec.json.Decoder(list[Event])
 
 
 def flat(rows: Iterable[bytes], *, after: int) -> list[Event]:

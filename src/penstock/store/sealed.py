@@ -1,8 +1,8 @@
 """Encryption at rest: AES-GCM over payloads, when there is a key.
 
-The key itself never goes into the store, only a check that tells a wrong one at once. A
-payload carries the number of the key that sealed it, so that keys can be rotated while
-old payloads still open.
+The key itself never goes into the store. A payload carries the name of the key that sealed
+it, so that a wrong key is told from damage, and keys can be rotated while old payloads
+still open. What is sealed for one place (a row) does not open in another.
 """
 
 from __future__ import annotations
@@ -10,46 +10,54 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
 
-from penstock.errors import WrongKey
+from penstock.errors import StoreError, WrongKey
 
-_MARK = b"\x00ps1"
+MARK: Final = b"\x00ps1"
 """No JSON begins with it: sealed and plain payloads tell themselves apart."""
 
+_NAME = 8
 _NONCE = 12
+"""Drawn at random, which stays safe for four thousand million payloads of one key."""
+
+_HEAD = len(MARK) + _NAME
+_RAW = re.compile(r"[A-Za-z0-9_\-]{43}=?|[A-Za-z0-9+/]{43}=?")
+_HEX = re.compile(r"[0-9A-Fa-f]{64}")
 
 
 class Seal:
     """Seals with the first key, opens with any."""
 
     def __init__(self, keys: Sequence[str]) -> None:
+        from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-        self._keys = {_name(key): AESGCM(_bytes(key)) for key in keys}
-        self._first = _name(keys[0])
+        raw = [_bytes(key) for key in keys]
+        self._keys = {_name(key): AESGCM(key) for key in raw}
+        self.current = _name(raw[0])
+        """The name of the key that seals."""
+        self._damaged = (InvalidTag, ValueError)
 
-    @property
-    def current(self) -> bytes:
-        return self._first
-
-    def seal(self, data: bytes) -> bytes:
+    def seal(self, data: bytes, place: bytes = b"") -> bytes:
         nonce = os.urandom(_NONCE)
-        return _MARK + self._first + nonce + self._keys[self._first].encrypt(nonce, data, _MARK)
+        return MARK + self.current + nonce + self._keys[self.current].encrypt(nonce, data, MARK + place)
 
-    def open(self, data: bytes) -> bytes:
-        from cryptography.exceptions import InvalidTag
-
+    def open(self, data: bytes, place: bytes = b"") -> bytes:
         if not is_sealed(data):
             return data
-        name, nonce, body = data[4:12], data[12 : 12 + _NONCE], data[12 + _NONCE :]
-        key = self._keys.get(name)
+        key = self._keys.get(sealed_by(data))
         if key is None:
             raise WrongKey
+        nonce, body = data[_HEAD : _HEAD + _NONCE], data[_HEAD + _NONCE :]
         try:
-            return key.decrypt(nonce, body, _MARK)
-        except InvalidTag:
-            raise WrongKey from None
+            return key.decrypt(nonce, body, MARK + place)
+        except self._damaged:
+            raise StoreError("a sealed payload is damaged, or is not where it was written") from None
 
 
 class NoSeal:
@@ -57,35 +65,80 @@ class NoSeal:
 
     current = b""
 
-    def seal(self, data: bytes) -> bytes:
+    def seal(self, data: bytes, place: bytes = b"") -> bytes:  # noqa: ARG002 - a place says nothing here
         return data
 
-    def open(self, data: bytes) -> bytes:
+    def open(self, data: bytes, place: bytes = b"") -> bytes:  # noqa: ARG002 - the same
         if is_sealed(data):
             raise WrongKey
         return data
 
 
+def seal_of(keys: Sequence[str]) -> Seal | NoSeal:
+    return Seal(keys) if keys else NoSeal()
+
+
 def is_sealed(data: bytes) -> bool:
-    return data.startswith(_MARK)
+    return data.startswith(MARK)
 
 
 def sealed_by(data: bytes) -> bytes:
     """The name of the key that sealed a payload; empty for a plain one."""
-    return data[4:12] if is_sealed(data) else b""
+    return data[len(MARK) : _HEAD] if is_sealed(data) else b""
 
 
-def _bytes(key: str) -> bytes:
-    """32 bytes from what a person can keep in an environment variable."""
+def new_key() -> str:
+    """A key worth having: 32 random bytes, as text."""
+    return base64.urlsafe_b64encode(os.urandom(32)).decode().rstrip("=")
+
+
+def _read(path: str) -> str:
+    return Path(path).expanduser().read_text(encoding="utf-8")
+
+
+def keys_from(text: str, read: Callable[[str], str] = _read) -> tuple[str, ...]:
+    """The keys that a setting names, the one that seals first.
+
+    `KEY`, `KEY,OLDER,OLDEST`, or `file:PATH` in place of any of them: a file holds one key a
+    line, and may hold comments (`#`).
+    """
+    keys: list[str] = []
+    for part in (part.strip() for part in text.split(",")):
+        keys += _in_file(part.removeprefix("file:"), read) if part.startswith("file:") else [part]
+    if text.strip() and not any(keys):
+        raise StoreError(f"{text!r} names no key")  # better than storing everything unsealed
+    return tuple(dict.fromkeys(key for key in keys if key))
+
+
+def _in_file(path: str, read: Callable[[str], str]) -> list[str]:
     try:
-        raw = base64.urlsafe_b64decode(key + "=" * (-len(key) % 4))
-    except ValueError:
-        raw = b""
-    return (
-        raw if len(raw) == 32 else hashlib.scrypt(key.encode(), salt=b"penstock", n=2**14, r=8, p=1, dklen=32)
-    )
+        lines = [line.strip() for line in read(path).splitlines()]
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise StoreError(f"the key file {path} cannot be read: {reason}") from None
+    keys = [line for line in lines if line and not line.startswith("#")]
+    if not keys:
+        raise StoreError(f"the key file {path} holds no key")
+    return keys
 
 
-def _name(key: str) -> bytes:
+@lru_cache(maxsize=16)
+def _bytes(key: str) -> bytes:
+    """32 bytes from what a person can keep in an environment variable.
+
+    A key of `new_key` (or 64 hexadecimal digits) is taken as it is. Anything else is a passphrase
+    and is stretched, which is slow on purpose: hence once in a process.
+    """
+    if _RAW.fullmatch(key):
+        return base64.b64decode(key.rstrip("=").translate(_SAFE) + "=")
+    if _HEX.fullmatch(key):
+        return bytes.fromhex(key)
+    return hashlib.scrypt(key.encode(errors="surrogateescape"), salt=b"penstock", n=2**14, r=8, p=1, dklen=32)
+
+
+_SAFE = str.maketrans("-_", "+/")
+
+
+def _name(key: bytes) -> bytes:
     """A short name for a key that gives nothing away about it."""
-    return hashlib.sha256(b"penstock key name" + _bytes(key)).digest()[:8]
+    return hashlib.sha256(b"penstock key name" + key).digest()[:_NAME]

@@ -98,7 +98,7 @@ class Rig:
     def events(self, id: str = "run") -> list[Event]:
         return [event for batch in self.batches(id) for event in batch]
 
-    async def replayed(self, id: str = "run", *, until: int | None = None) -> Run:
+    def replayed(self, id: str = "run", *, until: int | None = None) -> Run:
         """The run made again from its events."""
         graph = compile_graph((await self.store.definition(RunId(id))).workflow)
         return replay(RunId(id), graph, self.events(id), until=until)

@@ -1,0 +1,75 @@
+"""What one run writes to a Postgres store. Taken batches are on their way; `durable` names what has arrived."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from penstock.ids import RunId
+from penstock.run.events import Event
+from penstock.store import batches
+from penstock.store.base import Watcher
+from penstock.store.postgres.writer import Job, Segment
+
+if TYPE_CHECKING:
+    from penstock.store.postgres.store import PostgresStore
+
+_NOTE = """
+    UPDATE runs SET status = %s, reason = %s,
+           ended = CASE WHEN %s IN ('succeeded', 'failed', 'partial', 'aborted')
+                        THEN clock_timestamp() END
+     WHERE key = %s
+"""
+
+
+class PostgresJournal:
+    lasting = True
+    __slots__ = ("_store", "_watcher", "claim", "delivered", "durable", "gone", "key", "run")
+
+    def __init__(self, store: PostgresStore, run: RunId, key: int, last: int, claim: str) -> None:
+        self.run = run
+        self.key = key
+        self.durable = last
+        self.claim = claim
+        self.gone = False
+        self.delivered: set[str] = set()
+        """Commands handed to whoever drives the run, while their answers are not durable."""
+        self._store = store
+        self._watcher: Watcher | None = None
+
+    def watch(self, watcher: Watcher) -> None:
+        self._watcher = watcher
+
+    def append(self, events: Sequence[Event]) -> None:
+        line, blobs = batches.encode(events)
+        self._store.writer.put(Segment(self, events[0].seq, events[-1].seq, line, blobs))
+
+    def note(self, status: str, reason: str) -> None:
+        values = (status, reason.replace("\0", "\N{REPLACEMENT CHARACTER}"), status, self.key)
+        self._store.writer.put(Job([(_NOTE, values)]))
+
+    async def sync(self) -> None:
+        await self._store.write([])
+
+    def release(self) -> None:
+        if self._store.journals.pop(self.run, None) is not None:
+            sql = "DELETE FROM leases WHERE run = %s AND claim = %s"
+            self._store.writer.put(Job([(sql, (self.run, self.claim))]))
+
+    # --- from the writer ---
+
+    def arrived(self, last: int) -> None:
+        self.durable = last
+        self._store.moved(self.run)
+        if self._watcher is not None:
+            self._watcher.arrived(last)
+
+    def lost(self) -> None:
+        self.gone = True
+        self._store.journals.pop(self.run, None)
+        if self._watcher is not None:
+            self._watcher.lost()
+
+    def stalled(self, reason: str) -> None:
+        if self._watcher is not None:
+            self._watcher.stalled(reason)

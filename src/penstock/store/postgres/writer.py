@@ -1,0 +1,333 @@
+"""The one task that writes to a Postgres database.
+
+Jobs come in without anyone waiting; all that have gathered are committed together, and only
+then are their owners told. When the server is gone, the writer keeps what it has, says why,
+and tries again until it is back. Whether a commit arrived whose answer was lost need not be
+known: every statement may be given twice, and a row of events that is there already is ours
+when it holds our bytes, and a second writer's when it does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import psycopg
+
+from penstock.errors import StoreError
+from penstock.store.postgres.connections import AGAIN, LOST, Connection, words
+
+BEAT = 2.0
+"""Seconds between heartbeats."""
+
+SILENCE = 5.0
+"""Seconds without an answer after which the server counts as stalled."""
+
+CLOSING = 30.0
+"""Seconds to wait for a server that is gone before what it never got is given up."""
+
+Statement = tuple[str, Sequence[Any]]
+
+_EVENTS = """
+    INSERT INTO events (id, last, batches) SELECT * FROM unnest(%b::bigint[], %b::bigint[], %b::bytea[])
+        ON CONFLICT (id) DO NOTHING RETURNING id
+"""
+
+_OURS = """
+    SELECT id FROM events JOIN unnest(%b::bigint[], %b::bytea[]) AS mine (id, batches) USING (id)
+     WHERE events.batches = mine.batches
+"""
+
+_BLOBS = "INSERT INTO blobs SELECT * FROM unnest(%b::text[], %b::bytea[]) ON CONFLICT DO NOTHING"
+
+_WRONG = (psycopg.IntegrityError, psycopg.DataError, psycopg.errors.ProgramLimitExceeded, UnicodeError)
+"""The fault of the statement. Anything else is the fault of the server, and passes."""
+
+_AT_ONCE = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
+
+
+class Listener(Protocol):
+    """Whose events they are."""
+
+    key: int
+    gone: bool
+    """Another process drives the run: nothing more of it may be written."""
+
+    def arrived(self, last: int) -> None: ...
+
+    def lost(self) -> None: ...
+
+
+class Segment:
+    """A batch of one run. All that one commit adds to a run becomes one row."""
+
+    __slots__ = ("blobs", "first", "journal", "last", "line")
+
+    def __init__(
+        self, journal: Listener, first: int, last: int, line: bytes, blobs: Sequence[tuple[str, bytes]]
+    ) -> None:
+        self.journal = journal
+        self.first = first
+        self.last = last
+        self.line = line
+        self.blobs = blobs
+
+
+class Job:
+    """Statements that belong together and may be given twice, and who wants to know."""
+
+    __slots__ = ("done", "failed", "statements")
+
+    def __init__(
+        self,
+        statements: Sequence[Statement],
+        done: Callable[[list[list[Any]]], None] | None = None,
+        failed: Callable[[Exception], None] | None = None,
+    ) -> None:
+        self.statements = statements
+        self.done = done
+        self.failed = failed
+        """Told when the statements themselves are wrong; trouble with the server is waited for instead."""
+
+
+class _Rows:
+    """What a group adds to its runs. Sealed once: bytes that are tried again are the same bytes."""
+
+    def __init__(self, segments: Sequence[Segment], seal: Callable[[bytes], bytes]) -> None:
+        runs: dict[Listener, list[Segment]] = {}
+        blobs: dict[str, bytes] = {}
+        for segment in segments:
+            runs.setdefault(segment.journal, []).append(segment)
+            blobs.update(segment.blobs)
+        self.journals = {journal.key << 32 | its[0].first: (journal, its[-1].last) for journal, its in runs.items()}
+        self.ids = list(self.journals)
+        self.lasts = [last for _, last in self.journals.values()]
+        self.bodies = [seal(b"".join(segment.line for segment in its)) for its in runs.values()]
+        self.blobs = sorted((ref, seal(body)) for ref, body in blobs.items())
+
+    def statements(self) -> list[Statement]:
+        if not self.ids:
+            return []
+        events = (_EVENTS, (self.ids, self.lasts, self.bodies))
+        if not self.blobs:
+            return [events]
+        refs, bodies = zip(*self.blobs, strict=True)
+        return [(_BLOBS, (list(refs), list(bodies))), events]
+
+
+class _Group:
+    """What is committed together."""
+
+    def __init__(self, jobs: Sequence[Job], rows: _Rows) -> None:
+        self.jobs = jobs
+        self.rows = rows
+
+    def parts(self) -> Iterator[_Group]:
+        """The same, one at a time. Events first: a run is let go only when they have arrived."""
+        yield _Group([], self.rows)
+        for job in self.jobs:
+            yield _Group([job], _Rows([], bytes))
+
+
+class Writer:
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[Connection]],
+        *,
+        seal: Callable[[bytes], bytes],
+        beat: Callable[[], Statement | None],
+        stalled: Callable[[str], None],
+    ) -> None:
+        self._connect = connect
+        self._seal = seal
+        self._beat = beat
+        self._stalled = stalled
+        self._jobs: deque[Segment | Job] = deque()
+        self._groups: deque[_Group] = deque()
+        """Being written. Kept here, so that a loop that ends in the middle loses nothing."""
+        self._db: Connection | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._bell: asyncio.Event
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._beaten = 0.0
+        self._told = False
+        """That nothing can be written."""
+        self._closing = False
+
+    def put(self, job: Segment | Job) -> None:
+        """Hand a job over. Never blocks."""
+        self._jobs.append(job)
+        task = self._task
+        if task is None or task.done() or self._loop is not asyncio.get_running_loop():
+            self._start()
+        self._bell.set()
+
+    async def close(self) -> None:
+        """Write what is left, then stop. `StoreError` when the server stays away too long."""
+        self._closing = True
+        if (self._jobs or self._groups) and (self._task is None or self._task.done()):
+            self._start()
+        if self._task is None or self._task.done():
+            return
+        self._bell.set()
+        while not (await asyncio.wait([self._task], timeout=CLOSING))[0]:
+            if self._told:
+                self._task.cancel()
+                await asyncio.wait([self._task])
+                raise StoreError("the store was closed while its server was gone; the last events are lost")
+
+    def _start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._bell = asyncio.Event()
+        self._bell.set()
+        self._task = self._loop.create_task(
+            self._run(), name="penstock-writer", context=contextvars.Context()
+        )
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                if not self._jobs and not self._closing:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(BEAT):
+                            await self._bell.wait()
+                self._bell.clear()
+                while self._groups:
+                    await self._commit()
+                self._gather()
+                if self._closing and not self._groups:
+                    return
+        finally:
+            self._drop()
+
+    def _gather(self) -> None:
+        """Make one group of all that is waiting."""
+        if time.monotonic() - self._beaten >= BEAT and (statement := self._beat()):
+            self._jobs.append(Job([statement]))
+            self._beaten = time.monotonic()
+        if not self._jobs:
+            return
+        taken, self._jobs = self._jobs, deque()
+        segments = [job for job in taken if isinstance(job, Segment) and not job.journal.gone]
+        jobs = [job for job in taken if isinstance(job, Job)]
+        self._groups.append(_Group(jobs, _Rows(segments, self._seal)))
+
+    # --- one group ---
+
+    async def _commit(self) -> None:
+        """Commit the first group, however long it takes."""
+        group = self._groups[0]
+        wait, longest = AGAIN
+        again = True
+        while True:
+            silence = asyncio.get_running_loop().call_later(SILENCE, self._say, "the server does not answer")
+            try:
+                tell = await self._attempt(group)
+                break
+            except _WRONG as error:
+                self._divide(error)
+                return
+            except Exception as error:  # noqa: BLE001 - whatever it is, nothing may be dropped
+                lost = isinstance(error, LOST) and not isinstance(error, _AT_ONCE)
+                if lost or self._db is None or self._db.closed:
+                    self._drop()
+                if isinstance(error, _AT_ONCE) or (lost and again):
+                    again = False  # an idle connection that was cut is not yet a server that is gone
+                    continue
+                self._say(words(error))
+            finally:
+                silence.cancel()
+            await asyncio.sleep(wait)
+            wait = min(wait * 2, longest)
+        self._groups.popleft()
+        self._say("")
+        for call in tell:
+            _guarded(call)
+
+    def _divide(self, error: Exception) -> None:
+        """Something in the group is wrong. Alone, it cannot take others with it."""
+        group = self._groups.popleft()
+        parts = list(group.parts())
+        if len(group.jobs) == 1 and not group.rows.ids:
+            if (failed := group.jobs[0].failed) is not None:
+                _guarded(lambda: failed(error))
+            return
+        self._groups.extendleft(reversed(parts))
+
+    async def _attempt(self, group: _Group) -> list[Callable[[], None]]:
+        """Write a group; returns whom to tell."""
+        statements = [statement for job in group.jobs for statement in job.statements]
+        events = group.rows.statements()
+        results = await self._execute(statements + events)
+        tell = []
+        at = 0
+        for job in group.jobs:
+            mine, at = results[at : at + len(job.statements)], at + len(job.statements)
+            if job.done is not None:
+                tell.append(_call(job.done, mine))
+        if events:
+            kept = {row[0] for row in results[-1]}
+            if len(kept) < len(group.rows.ids):
+                kept |= await self._ours(group.rows)
+            for id, (journal, last) in group.rows.journals.items():
+                tell.append(_call(journal.arrived, last) if id in kept else journal.lost)
+        return tell
+
+    async def _execute(self, statements: Sequence[Statement]) -> list[list[Any]]:
+        """All of it or nothing, in one exchange with the server."""
+        if not statements:
+            return []
+        if self._db is None:
+            self._db = await self._connect()
+        db = self._db
+        if len(statements) == 1:
+            return [await _fetch(await db.execute(*statements[0], binary=True))]
+        try:
+            async with db.pipeline():
+                await db.execute("BEGIN")
+                cursors = [await db.execute(sql, values, binary=True) for sql, values in statements]
+                await db.execute("COMMIT")
+            return [await _fetch(cursor) for cursor in cursors]
+        except psycopg.Error:
+            if not db.closed and db.pgconn.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+                await db.execute("ROLLBACK")
+            raise
+
+    async def _ours(self, rows: _Rows) -> set[int]:
+        """Rows that were there before, because we wrote them and never heard of it."""
+        found = await self._execute([(_OURS, (rows.ids, rows.bodies))])
+        return {row[0] for row in found[0]}
+
+    # --- telling ---
+
+    def _say(self, reason: str) -> None:
+        if bool(reason) != self._told:
+            self._told = bool(reason)
+            _guarded(lambda: self._stalled(reason))
+
+    def _drop(self) -> None:
+        if self._db is not None:
+            self._db.pgconn.finish()
+            self._db = None
+
+
+async def _fetch(cursor: psycopg.AsyncCursor[Any]) -> list[Any]:
+    return await cursor.fetchall() if cursor.description else []
+
+
+def _call(listen: Callable[[Any], None], what: Any) -> Callable[[], None]:
+    return lambda: listen(what)
+
+
+def _guarded(call: Callable[[], None]) -> None:
+    """A listener's trouble is not the writer's."""
+    try:
+        call()
+    except Exception as error:  # noqa: BLE001 - as asyncio does with callbacks
+        context = {"message": "a listener of the store raised", "exception": error}
+        asyncio.get_running_loop().call_exception_handler(context)

@@ -1,0 +1,130 @@
+"""Kill a run at every moment there is, take it up again, and see what is left of it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import audit
+import deeds
+import wilds
+from zygote import Hang, Nursery, Victim
+
+
+@dataclass(frozen=True)
+class Stop:
+    """When a process is killed: at a moment that it reports, or after some time."""
+
+    moment: int = 0
+    after: float = 0.0
+    suicide: bool = False
+
+
+@dataclass
+class Tally:
+    """What came of it."""
+
+    kills: int = 0
+    cases: int = 0
+    processes: int = 0
+    violations: list[str] = field(default_factory=list)
+
+
+class Campaign:
+    """Against one workflow. Each case begins with an empty folder; its store is a file in it, unless named."""
+
+    def __init__(self, nursery: Nursery, folder: Path, seed: int, *, store: str = "", steps: int = 0) -> None:
+        self._nursery = nursery
+        self._folder = folder
+        self._store = store
+        self._steps = steps
+        self.seed = seed
+        self.tally = Tally()
+        root, said = self._drive("untouched", [])
+        self.moments: int = said[-1][-1]["moments"]
+        """How many there are in a run that nobody interrupts."""
+        self._expected = self._histories("untouched", root)
+        shutil.rmtree(folder / "untouched")
+
+    def everywhere(self, random: Random, *, again: int = 1) -> None:
+        """Kill the first process at every moment there is, and the ones that take over at some other."""
+        for moment in range(1, self.moments + 1):
+            stops = [Stop(moment, suicide=random.random() < 0.5)]
+            stops += [Stop(random.randint(1, self.moments), suicide=random.random() < 0.5)] * again
+            self.case(f"at-{moment}", stops)
+
+    def at_random(self, random: Random, *, kills: int, longest: float = 0.05) -> None:
+        """Kill at no moment in particular."""
+        self.case("at-random", [Stop(after=random.uniform(0.0, longest)) for _ in range(kills)])
+
+    def case(self, name: str, stops: Sequence[Stop]) -> None:
+        """Start a run, kill whoever drives it as told, let it end, and look for what went wrong."""
+        name = f"{self.seed}-{name}"
+        self.tally.cases += 1
+        try:
+            root, said = self._drive(name, stops)
+        except Hang as hang:
+            self.tally.violations.append(f"{name}: hangs: {hang}")
+            return
+        ledger = deeds.lines(self._folder / name / "ledger")
+        found = self._histories(name, root)
+        wrong = audit.violations(audit.Case(root, found, self._expected, ledger, said))
+        self.tally.violations += [f"{name}: {each}" for each in wrong]
+        if not wrong:
+            shutil.rmtree(self._folder / name)
+
+    def _drive(self, name: str, stops: Sequence[Stop]) -> tuple[str, list[list[dict[str, Any]]]]:
+        """The root run, and what each process said that had anything to do with it."""
+        folder = self._folder / name
+        folder.mkdir(parents=True)
+        wilds.write_kid(self.seed, folder)
+        root = ""
+        said: list[list[dict[str, Any]]] = []
+        for stop in (*stops, Stop()):
+            order = {"folder": str(folder), "store": self._url(name), "seed": self.seed, "run": root}
+            order |= {"stop": stop.moment, "suicide": stop.suicide, "steps": self._steps}
+            victim = self._nursery.victim(order)
+            self.tally.processes += 1
+            self._kill(victim, stop, name)
+            said.append(victim.said)
+            root = root or next((line["run"] for line in victim.said if "run" in line), "")
+            if victim.said and {"ended", "error"} & set(victim.said[-1]):
+                break
+            if not root:
+                (folder / "ledger").unlink(missing_ok=True)  # it had not begun
+                said.clear()
+        if not root or not said[-1] or "moments" not in said[-1][-1]:
+            raise Hang(f"{root} did not end: {said[-1][-2:] if said else ''} {victim.errors()}")
+        return root, said
+
+    def _kill(self, victim: Victim, stop: Stop, name: str) -> None:
+        """Kill it when its time has come. One that ends before is let go."""
+        if stop.after:
+            if victim.survives(stop.after):
+                victim.kill()
+                self.tally.kills += 1
+            return
+        blocked = False
+        try:
+            for line in victim.listen():
+                if "blocked" in line:
+                    blocked = True
+                    break
+        except Hang:
+            victim.kill()
+            raise Hang(f"{name} {stop}: silent after {victim.said[-1:]}; {victim.errors()}") from None
+        if blocked:
+            victim.kill()
+        if blocked or (stop.suicide and not (victim.said and {"ended", "error"} & set(victim.said[-1]))):
+            self.tally.kills += 1
+
+    def _url(self, name: str) -> str:
+        return self._store or f"sqlite:///{self._folder / name / 'store.db'}"
+
+    def _histories(self, name: str, root: str) -> dict[str, audit.History]:
+        return asyncio.run(audit.histories(self._url(name), root))
