@@ -100,5 +100,5 @@ class Rig:
 
     def replayed(self, id: str = "run", *, until: int | None = None) -> Run:
         """The run made again from its events."""
-        graph = compile_graph((await self.store.definition(RunId(id))).workflow)
+        graph = compile_graph(self.store.journals[RunId(id)].new.workflow)
         return replay(RunId(id), graph, self.events(id), until=until)

@@ -7,7 +7,6 @@ Which keys there are, and of which kind, is in `keys`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -46,8 +45,7 @@ def wrong(node: Node, problems: Problems, expected: str, hint: str = "") -> Any:
     return BAD
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(msgspec.Struct, frozen=True):
     what: str = "text"
     hint: str = "quotes make a value text"
     empty: bool = True
@@ -63,8 +61,7 @@ class Text:
         return {"type": "string"} if self.empty else {"type": "string", "minLength": 1}
 
 
-@dataclass(frozen=True, slots=True)
-class Label:
+class Label(msgspec.Struct, frozen=True):
     """Text that people often write as a whole number: a version, an argument of a command."""
 
     def read(self, node: Node, problems: Problems) -> Any:
@@ -76,10 +73,9 @@ class Label:
         return {"type": ["string", "integer"]}
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     options: Sequence[str]
-    also: Mapping[Any, str] = field(default_factory=dict)
+    also: Mapping[Any, str] = msgspec.field(default_factory=dict)
     """Other ways to say an option: true and false, or the names that other languages use."""
 
     def read(self, node: Node, problems: Problems) -> Any:
@@ -99,8 +95,7 @@ class Choice:
         return {"enum": [*self.options, *(word for word in self.also if isinstance(word, bool))]}
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
+class Flag(msgspec.Struct, frozen=True):
     def read(self, node: Node, problems: Problems) -> Any:
         if type(node.value) is bool:
             return node.value
@@ -111,8 +106,7 @@ class Flag:
         return {"type": "boolean"}
 
 
-@dataclass(frozen=True, slots=True)
-class Whole:
+class Whole(msgspec.Struct, frozen=True):
     least: int
 
     def read(self, node: Node, problems: Problems) -> Any:
@@ -128,8 +122,7 @@ class Whole:
         return {"type": "integer", "minimum": self.least}
 
 
-@dataclass(frozen=True, slots=True)
-class Number:
+class Number(msgspec.Struct, frozen=True):
     least: float
     most: float | None = None
 
@@ -148,8 +141,7 @@ class Number:
         return {"type": "number", "minimum": self.least, **most}
 
 
-@dataclass(frozen=True, slots=True)
-class Duration:
+class Duration(msgspec.Struct, frozen=True):
     """`30s`, `1m30s`, `PT5M`, or a number of seconds."""
 
     zero: bool = False
@@ -174,8 +166,7 @@ class Duration:
         return {"anyOf": [{"type": "number", **least}, text]}
 
 
-@dataclass(frozen=True, slots=True)
-class Expr:
+class Expr(msgspec.Struct, frozen=True):
     """CEL, bare or as `${ … }`."""
 
     def read(self, node: Node, problems: Problems) -> Any:
@@ -191,8 +182,7 @@ class Expr:
         return {"type": ["string", "boolean"]}
 
 
-@dataclass(frozen=True, slots=True)
-class Items:
+class Items(msgspec.Struct, frozen=True):
     """What `for_each` goes over: an expression, or the list itself."""
 
     def read(self, node: Node, problems: Problems) -> Any:
@@ -210,8 +200,7 @@ class Items:
         return {"type": ["string", "array"]}
 
 
-@dataclass(frozen=True, slots=True)
-class Assigned:
+class Assigned(msgspec.Struct, frozen=True):
     """A value for `set`: text with expressions in it, or a constant."""
 
     def read(self, node: Node, problems: Problems) -> Any:
@@ -225,8 +214,7 @@ class Assigned:
         return {"type": ["string", "number", "boolean", "null"]}
 
 
-@dataclass(frozen=True, slots=True)
-class Json:
+class Json(msgspec.Struct, frozen=True):
     """Any value; expressions inside its texts are the business of whoever renders it."""
 
     def read(self, node: Node, problems: Problems) -> Any:  # noqa: ARG002 - nothing can be wrong
@@ -236,8 +224,7 @@ class Json:
         return {}
 
 
-@dataclass(frozen=True, slots=True)
-class JsonMap:
+class JsonMap(msgspec.Struct, frozen=True):
     def read(self, node: Node, problems: Problems) -> Any:
         if node.kind != "map":
             return wrong(node, problems, "a map", "write names and values: {name: value}")
@@ -247,8 +234,7 @@ class JsonMap:
         return {"type": "object"}
 
 
-@dataclass(frozen=True, slots=True)
-class ListOf:
+class ListOf(msgspec.Struct, frozen=True):
     kind: Kind
     single: bool = False
     """One value may stand for a list of one."""
@@ -268,8 +254,7 @@ class ListOf:
         return {"anyOf": [self.kind.schema(), many]} if self.single else many
 
 
-@dataclass(frozen=True, slots=True)
-class MapOf:
+class MapOf(msgspec.Struct, frozen=True):
     kind: Kind
     hint: str = ""
 
@@ -283,8 +268,7 @@ class MapOf:
         return {"type": "object", "additionalProperties": self.kind.schema()}
 
 
-@dataclass(frozen=True, slots=True)
-class Short:
+class Short(msgspec.Struct, frozen=True):
     """A short form for values of some type, beside the full one."""
 
     types: tuple[type, ...]
@@ -303,8 +287,7 @@ class Short:
         return {"anyOf": [self.kind.schema(), self.full.schema()]}
 
 
-@dataclass(frozen=True, slots=True)
-class Later:
+class Later(msgspec.Struct, frozen=True):
     """A kind that is defined further down, for the one circle in the format."""
 
     find: Callable[[], Kind]
@@ -316,8 +299,7 @@ class Later:
         return self.find().schema()
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(msgspec.Struct, frozen=True):
     kind: Kind
     about: str
     """One sentence, shown by editors."""
