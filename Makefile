@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test lint fmt types contracts bench mutants clean help
+.PHONY: demo test lint fmt types contracts bench mutants chaos clean help
 
 help:
 	@echo "make demo      run the example workflow with a live view, no key needed"
@@ -12,6 +12,7 @@ help:
 	@echo "make fmt       format and fix what can be fixed"
 	@echo "make bench     the figures in docs/benchmarks.md, in one table"
 	@echo "make mutants   break the core on purpose; the tests must notice"
+	@echo "make chaos     a thousand kill -9s, each resumed and checked"
 
 $(READY): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Penstock needs Python 3.11 or newer; set PYTHON=")'
@@ -45,6 +46,9 @@ bench: $(READY)
 
 mutants: $(READY)
 	$(BIN)/python tests/mutants.py
+
+chaos: $(READY)
+	$(BIN)/python tests/durability/chaos.py --kills 1000 $(CHAOS)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 _slow = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
 
@@ -12,4 +12,5 @@ settings.register_profile("default", max_examples=60, deadline=None, suppress_he
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None)
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=3000)
 os.environ.setdefault("PENSTOCK_STORE", "memory:")  # a test that wants a file says so
+settings.register_profile("mutants", settings.get_profile("ci"), phases=(Phase.explicit, Phase.generate))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default"))

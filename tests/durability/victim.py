@@ -98,7 +98,12 @@ class Watched(dict[RunId, Drive]):
     def _answer(self, drive: Drive, question: DecisionRequired) -> None:
         task = asyncio.get_running_loop().create_task(self._decide(drive, question))
         self._answers.add(task)
-        task.add_done_callback(self._answers.discard)
+        task.add_done_callback(self._answered)
+
+    def _answered(self, task: asyncio.Task[None]) -> None:
+        self._answers.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            say(error=type(error).__name__, message=str(error))
 
     async def _decide(self, drive: Drive, question: DecisionRequired) -> None:
         """As a careful person would: look whether it took effect, and only if it did not, do it again."""
@@ -109,7 +114,7 @@ class Watched(dict[RunId, Drive]):
 def careful(drive: Drive, question: DecisionRequired, ledger: Path) -> Decide:
     item = "" if question.item is None else f".{question.item}"
     key = f"{drive.id}/{question.step}.{question.iteration}{item}"
-    done = [line for line in deeds.lines(ledger) if line["key"] == key and line["what"] == "begin"]
+    done = [line for line in deeds.lines(ledger) if line["what"] == "begin" and line["key"] == key]
     if done and not done[-1]["fails"]:
         return Decide(decision=question.decision, verb="accept", args={"output": done[-1]["gives"]})
     return Decide(decision=question.decision, verb="retry")
@@ -130,7 +135,8 @@ async def perform(order: Order) -> None:
             try:
                 run = await penstock.resume(order.run)
             except ps.PenstockError:
-                await say_how_it_ended(penstock, order.run)
+                if not await say_how_it_ended(penstock, order.run):
+                    raise
                 return
         else:
             run = await penstock.start(wilds.wild(order.seed, steps=order.steps))
@@ -141,13 +147,13 @@ async def perform(order: Order) -> None:
         say(ended=result.status, run=run.id, state=digest, moments=moments.count)
 
 
-async def say_how_it_ended(penstock: ps.Penstock, run: str) -> None:
-    """It had ended, and its process died before it could say so. Anything else is raised again."""
+async def say_how_it_ended(penstock: ps.Penstock, run: str) -> bool:
+    """When it had ended, and its process died before it could say so."""
     record = (await penstock.store.runs(run=run))[0]
     state = await penstock.at(record.run, record.events)
-    if not state.ended:
-        raise  # noqa: PLE0704 - called where an error is being handled
-    say(ended=state.status, run=run, state=sha256(state.encoded()).hexdigest(), moments=0)
+    if state.ended:
+        say(ended=state.status, run=run, state=sha256(state.encoded()).hexdigest(), moments=0)
+    return state.ended
 
 
 def main(text: str) -> None:

@@ -44,10 +44,10 @@ class Victim:
         except ProcessLookupError:
             self._handle = -1  # dead already
 
-    def listen(self, within: float = PATIENCE) -> Iterator[dict[str, Any]]:
+    def listen(self, within: float | None = None) -> Iterator[dict[str, Any]]:
         """What it says, until it is dead; `Hang` when it has said nothing for a while."""
         while True:
-            if not select.select([self._out], [], [], within)[0]:
+            if not select.select([self._out], [], [], PATIENCE if within is None else within)[0]:
                 raise Hang
             more = os.read(self._out, 1 << 16)
             if not more:

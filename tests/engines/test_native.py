@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -660,18 +661,28 @@ def test_a_raised_step_does_not_stay_running() -> None:
     assert all(step.reason for step in ran.result.steps.values())
 
 
-def test_a_failure_keeps_the_users_part_of_the_trace() -> None:
-    async def outer() -> None:
+def test_a_failure_keeps_the_users_part_of_the_trace_and_no_absolute_path() -> None:
+    async def direct() -> None:
+        raise KeyError("gone")
+
+    async def asks(task: ps.Task) -> None:
+        raise KeyError(task.step)
+
+    def blocking() -> None:
         raise KeyError("gone")
 
     flow = ps.Workflow("w")
-    flow.step("a", outer)
+    for function in (direct, asks, blocking):
+        flow.step(function.__name__, function)
 
-    failure = run(flow).failure("a")
+    ran = run(flow)
 
-    assert failure.error == "KeyError: 'gone'"
-    assert "in outer" in failure.trace
-    assert "drive.py" not in failure.trace
+    assert ran.failure("direct").error == "KeyError: 'gone'"
+    for step in ("direct", "asks", "blocking"):
+        trace = ran.failure(step).trace
+        assert f"in {step}" in trace
+        assert trace.count("File ") == 1
+        assert str(Path(__file__).parent) not in trace
 
 
 # --- status ---

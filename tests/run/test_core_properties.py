@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.ids import RunId
 from penstock.run.commands import Command
-from penstock.run.events import TaskFailed, TaskSkipped, decode, encode
+from penstock.run.events import TaskSkipped, decode, encode
+from penstock.run.evolve import evolve
 from penstock.run.replay import replay
 from penstock.run.state import PHASES, Run
 from penstock.testing import graphs
-from penstock.testing.history import violations, without_time
+from penstock.testing.history import History, violations, without_time
 from penstock.testing.outcomes import expected
 from penstock.testing.simulate import Simulation
 from penstock.testing.sketch import Record, Sketch, build
@@ -108,6 +108,27 @@ def test_replaying_the_events_gives_the_same_state_at_every_batch_byte_for_byte(
     assert events == simulation.events
     for batch, state in zip(simulation.batches, simulation.states, strict=True):
         assert replay(simulation.run.id, graph, events, until=batch[-1].seq).encoded() == state
+
+
+@given(steered(), ORDERS)
+def test_every_counter_of_the_fold_agrees_with_books_kept_apart_from_it(
+    drawn: tuple[Sketch, list[tuple[int, Command]]], order: Random
+) -> None:
+    sketch, commands = drawn
+    graph = graph_of(sketch)
+    history = History(graph.workflow)
+    run = Run(RunId("sim"), graph)
+    for batch in simulate(sketch, order, commands).batches:
+        history.take(batch)
+        for event in batch:
+            evolve(run, event)
+        books = [history.books[step] for step in run.graph.ids]
+        assert run.running == sum(len(book.running) for book in books)
+        assert run.timers == sum(len(book.waiting) for book in books)
+        assert run.open == sum(book.verdict is None for book in books)
+        assert run.failures == sum(book.failed and book.verdict == "failure" for book in books)
+        needs = [[history.books[need].verdict for need in book.needs] for book in books]
+        assert run.pending == [verdicts.count(None) for verdicts in needs]
 
 
 @given(steered(), ORDERS)

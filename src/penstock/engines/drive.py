@@ -22,7 +22,7 @@ from penstock.engines.base import Result, result_of
 from penstock.engines.checkpoints import Keeper
 from penstock.engines.deadlines import Deadlines
 from penstock.engines.outputs import Outputs
-from penstock.engines.stream import Gap, Observer, Stream
+from penstock.engines.stream import KEPT, KEPT_LASTING, Gap, Observer, Stream
 from penstock.errors import CommandRejected, DefinitionError, Owned, Problem, UnknownTool
 from penstock.ids import CommandId, RunId, child_id
 from penstock.run.commands import OVERTAKING, Abort, Command, InjectTasks
@@ -104,7 +104,7 @@ class Drive:
         self.run = run
         self.journal = journal
         self.loop = asyncio.get_running_loop()
-        self.stream = Stream(after=run.seq)
+        self.stream = Stream(after=run.seq, kept=KEPT_LASTING if journal.lasting else KEPT)
         self.finished: asyncio.Future[Result] = self.loop.create_future()
         self._lasting = journal.lasting
         fetch = (lambda seq: engine.store.output(run.id, seq)) if self._lasting else None
@@ -124,6 +124,7 @@ class Drive:
         self._create_task = self.loop.create_task
         self._copy_context = contextvars.copy_context().copy
         self._commands = 0
+        self._turn = asyncio.Lock()
         self._keeper = Keeper(engine.store.checkpoints, run) if self._lasting else None
         journal.watch(self)
 
@@ -156,7 +157,12 @@ class Drive:
         answer = self._answers.get(command.id)
         if answer is None:
             answer = self._answers[command.id] = self.loop.create_future()
-            self.tell(CommandReceived(command, self._problems(command), await self._outputs_for(command)))
+            if isinstance(command, OVERTAKING):
+                self.tell(CommandReceived(command))
+            else:
+                async with self._turn:  # an injection may have to look things up; the next waits its turn
+                    outputs = await self._outputs_for(command)
+                    self.tell(CommandReceived(command, self._problems(command), outputs))
         event = await asyncio.shield(answer)
         if isinstance(event, CommandRefused):
             raise CommandRejected(event.reason)
@@ -294,7 +300,7 @@ class Drive:
 
     def _note_status(self) -> None:
         status = self.run.status
-        if status != self._status:
+        if self._lasting and status != self._status:
             self._status = status
             self.journal.note(status, self.run.reason)
 

@@ -18,7 +18,7 @@ from penstock.workflow.amend import amended
 from penstock.workflow.expr import MISSING, Failure, Path
 from penstock.workflow.interpolate import Template
 
-ROOM = 2 * 1024 * 1024
+ROOM = 1024 * 1024
 """Bytes of outputs kept at hand when a store has them all."""
 
 Fetch = Callable[[int], Awaitable[Any]]

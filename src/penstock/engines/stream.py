@@ -18,6 +18,8 @@ from msgspec import Struct
 from penstock.run.events import Event
 
 KEPT = 10_000
+KEPT_LASTING = 1_000
+"""Where a store has every event, fewer need to be kept at hand."""
 
 MOMENT = 0.005
 """Seconds between an event and the waking of those who wait for it: nobody's eye is faster."""

@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.ids import RunId
 from penstock.run.events import DecisionRequired
-from penstock.run.state import PHASES, SCALARS, MapState, Reducer, Run
+from penstock.run.state import SCALARS, MapState, Reducer, Run
 from penstock.workflow.graph import Graph, extend
 from penstock.workflow.spec import Step
 
@@ -22,9 +22,8 @@ def restore(
     injected = msgspec.convert(snapshot["injected"], tuple[Step, ...])
     if injected:
         graph = extend(graph, injected)
-    if snapshot["id"] != id or (
-        list(snapshot["steps"]) != sorted(graph.ids) and set(snapshot["steps"]) != set(graph.ids)
-    ):
+    phases = snapshot["phases"].encode()
+    if snapshot["id"] != id or len(phases) != len(graph.ids) or snapshot["workflow"] != graph.workflow.name:
         raise ValueError("a snapshot of another run or another definition")
     run = Run(id, graph, reducers=reducers)
     for name in SCALARS:
@@ -33,8 +32,7 @@ def restore(
     for name in ("attempts", "attempt_base", "item_base", "iterations", "control", "overrides"):
         setattr(run, name, {index[step]: value for step, value in snapshot[name].items()})
     run.reasons = {index[step]: (kind, text) for step, (kind, text) in snapshot["reasons"].items()}
-    for step, phase in snapshot["steps"].items():
-        run.phase[index[step]] = PHASES.index(phase)
+    run.phase[:] = bytes(digit - ord("0") for digit in phases)
     run.pending = list(snapshot["pending"])
     run.ended_at = array("q", snapshot["ended_at"])
     run.blamed = {index[step]: index[need] for step, need in snapshot["blamed"].items()}

@@ -33,6 +33,9 @@ KEPT_TASKS = 200
 _BY_STEP = ("reasons", "attempts", "attempt_base", "item_base", "iterations", "control", "overrides")
 """Sparse fields of a run: step index to value."""
 
+_DIGITS = bytes.maketrans(bytes(range(8)), b"01234567")
+"""Phases as text, a digit a step: a snapshot of many steps stays small."""
+
 SCALARS = (
     "id", "seq", "at", "started_at", "parent", "engine", "inputs", "durations", "status_", "reason",
     "outputs", "open", "running", "timers", "openings", "layer", "failures", "first_failure",
@@ -212,8 +215,9 @@ class Run:
         self.context: dict[str, Any] = {}
         self.keys: dict[str, Any] = {}
         """Declared state keys and their values."""
-        self.messages: deque[dict[str, Any]] = deque(maxlen=KEPT_MESSAGES)
-        self.tasks: deque[int] = deque(maxlen=KEPT_TASKS)
+        retention = graph.workflow.config.retention
+        self.messages: deque[dict[str, Any]] = deque(maxlen=retention.get("messages", KEPT_MESSAGES))
+        self.tasks: deque[int] = deque(maxlen=retention.get("tasks", KEPT_TASKS))
         """The events that ended the most recent tasks."""
 
         self.due: list[int] = [i for i in range(n) if not self.pending[i]]
@@ -290,7 +294,7 @@ class Run:
             **{name.rstrip("_"): getattr(self, name) for name in SCALARS},
             **named,
             "workflow": self.graph.workflow.name,
-            "steps": {step: PHASES[phase] for step, phase in zip(ids, self.phase, strict=True)},
+            "phases": self.phase.translate(_DIGITS).decode(),
             "pending": self.pending,
             "ended_at": self.ended_at.tolist(),
             "blamed": {ids[i]: ids[j] for i, j in sorted(self.blamed.items())},

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import inspect
 import sys
 import types
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, TypeVar, overload
 
 import msgspec
@@ -147,7 +148,7 @@ def _converter(parameters: Sequence[Parameter]) -> Callable[[dict[str, Any]], di
         for name, hint in hints.items():
             if name in args:
                 try:
-                    args[name] = msgspec.convert(args[name], hint)
+                    args[name] = msgspec.convert(args[name], hint, dec_hook=_make)
                 except msgspec.ValidationError as error:
                     msg = f"argument {name}: {error}"
                     raise ValueError(msg) from None
@@ -157,11 +158,24 @@ def _converter(parameters: Sequence[Parameter]) -> Callable[[dict[str, Any]], di
 
 
 def _convertible(hint: Any) -> bool:
+    """Whether JSON can be made into what the hint asks for; otherwise the value is passed as it is."""
     try:
-        msgspec.json.Decoder(hint)
-    except Exception:  # noqa: BLE001 - not a type msgspec can make: the value is passed as it is
+        found = msgspec.inspect.type_info(hint)
+    except Exception:  # noqa: BLE001 - any complaint means the same: not a type that can be made
         return False
-    return True
+    parts = found.types if isinstance(found, msgspec.inspect.UnionType) else (found,)
+    return all(not isinstance(part, msgspec.inspect.CustomType) or _is_path(part.cls) for part in parts)
+
+
+def _is_path(kind: type) -> bool:
+    return isinstance(kind, type) and issubclass(kind, PurePath)
+
+
+def _make(kind: type, value: Any) -> Any:
+    """The one type that is not JSON's and that everyone expects: a path."""
+    if _is_path(kind) and isinstance(value, str):
+        return kind(value)
+    return value
 
 
 def complaints(tool: Tool, given: Iterable[str]) -> list[tuple[str, str, str]]:
@@ -239,10 +253,8 @@ def _import(uses: str, folder: str | None) -> Callable[..., Any]:
 
 
 def _module(uses: str, name: str, folder: str | None) -> types.ModuleType:
-    if folder and folder not in sys.path:
-        sys.path.insert(0, str(Path(folder).resolve()))
     try:
-        return importlib.import_module(name)
+        return _beside(name, Path(folder)) if folder else importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(error.name + ".")):
             hint = f"no module {error.name!r} beside the workflow or installed"
@@ -250,3 +262,30 @@ def _module(uses: str, name: str, folder: str | None) -> types.ModuleType:
         raise UnknownTool(uses, f"importing {name} failed: {error}") from error
     except Exception as error:
         raise UnknownTool(uses, f"importing {name} failed: {type(error).__name__}: {error}") from error
+
+
+def _beside(name: str, folder: Path) -> types.ModuleType:
+    """Import a module with a folder first on the path.
+
+    Two workflows in different folders may each have a `steps.py`: the second one is loaded
+    under a name of its own.
+    """
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    known = sys.modules.get(name)
+    file = folder / f"{name}.py"
+    if known is None or not file.is_file() or Path(known.__file__ or "") == file:
+        importlib.invalidate_caches()
+        return importlib.import_module(name)
+    alias = f"{name}@{folder}"
+    if alias not in sys.modules:
+        spec = importlib.util.spec_from_file_location(alias, file)
+        assert spec is not None  # noqa: S101 - a .py file always has one
+        assert spec.loader is not None  # noqa: S101
+        module = sys.modules[alias] = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[alias]
+            raise
+    return sys.modules[alias]

@@ -14,13 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from penstock.errors import StoreError
+import psycopg
+from psycopg import conninfo
 
-try:
-    import psycopg
-    from psycopg import conninfo
-except ImportError as error:  # pragma: no cover - the extra is not installed
-    raise StoreError("a Postgres store needs psycopg: pip install 'penstock[postgres]'") from error
+from penstock.errors import StoreError
 
 SCHEMA = "penstock"
 
@@ -96,11 +93,9 @@ def parse(url: str) -> Address:
         raise StoreError("the store's URL is not one that Postgres understands (postgresql://…)") from None
     host, port = given.get("host") or given.get("hostaddr") or "localhost", given.get("port")
     place = f"{host}:{port}" if port else host
-    return Address(
-        conninfo.make_conninfo(**{**_DEFAULTS, **given}),
-        schema,
-        f"postgresql://{place}/{given.get('dbname') or ''}",
-    )
+    settings: dict[str, Any] = {**_DEFAULTS, **given}
+    shown = f"postgresql://{place}/{given.get('dbname') or ''}"
+    return Address(conninfo.make_conninfo(**settings), schema, shown)
 
 
 def words(error: BaseException) -> str:

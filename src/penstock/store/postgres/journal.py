@@ -1,4 +1,4 @@
-"""What one run writes to a Postgres store. Taken batches are on their way; `durable` names what has arrived."""
+"""What one run writes to a Postgres store. Taken batches are on their way; `durable` says what arrived."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class PostgresJournal:
         await self._store.write([])
 
     def release(self) -> None:
-        if self._store.journals.pop(self.run, None) is not None:
+        if self._store.disown(self):
             sql = "DELETE FROM leases WHERE run = %s AND claim = %s"
             self._store.writer.put(Job([(sql, (self.run, self.claim))]))
 
@@ -66,7 +66,7 @@ class PostgresJournal:
 
     def lost(self) -> None:
         self.gone = True
-        self._store.journals.pop(self.run, None)
+        self._store.disown(self)
         if self._watcher is not None:
             self._watcher.lost()
 

@@ -1,4 +1,4 @@
-"""The schema of a Postgres store, brought up to date: numbered scripts, forward only, one transaction each."""
+"""The tables of a Postgres store, brought up to date: numbered scripts, forward only, a transaction each."""
 
 from __future__ import annotations
 

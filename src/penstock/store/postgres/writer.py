@@ -4,7 +4,8 @@ Jobs come in without anyone waiting; all that have gathered are committed togeth
 then are their owners told. When the server is gone, the writer keeps what it has, says why,
 and tries again until it is back. Whether a commit arrived whose answer was lost need not be
 known: every statement may be given twice, and a row of events that is there already is ours
-when it holds our bytes, and a second writer's when it does not.
+when it holds our bytes. A row that is not there, and cannot be put there, was fenced off by
+the lease: someone else drives the run.
 """
 
 from __future__ import annotations
@@ -20,7 +21,11 @@ from typing import Any, Protocol
 import psycopg
 
 from penstock.errors import StoreError
+from penstock.ids import RunId
 from penstock.store.postgres.connections import AGAIN, LOST, Connection, words
+
+MOST = 16 * 1024 * 1024
+"""Bytes of events after which a group is full."""
 
 BEAT = 2.0
 """Seconds between heartbeats."""
@@ -34,9 +39,17 @@ CLOSING = 30.0
 Statement = tuple[str, Sequence[Any]]
 
 _EVENTS = """
-    INSERT INTO events (id, last, batches) SELECT * FROM unnest(%b::bigint[], %b::bigint[], %b::bytea[])
+    WITH held AS (
+        SELECT run, claim FROM leases WHERE run = ANY(%b::text[]) FOR SHARE
+    )
+    INSERT INTO events (id, last, batches)
+    SELECT id, last, batches
+      FROM unnest(%b::text[], %b::text[], %b::bigint[], %b::bigint[], %b::bytea[])
+           AS mine (run, claim, id, last, batches)
+      JOIN held USING (run, claim)
         ON CONFLICT (id) DO NOTHING RETURNING id
 """
+"""Whoever wants to take a run over waits until we have committed, and then sees what we wrote."""
 
 _OURS = """
     SELECT id FROM events JOIN unnest(%b::bigint[], %b::bytea[]) AS mine (id, batches) USING (id)
@@ -51,9 +64,12 @@ _WRONG = (psycopg.IntegrityError, psycopg.DataError, psycopg.errors.ProgramLimit
 _AT_ONCE = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 
 
-class Listener(Protocol):
+class Author(Protocol):
     """Whose events they are."""
 
+    run: RunId
+    claim: str
+    """On the lease of the run."""
     key: int
     gone: bool
     """Another process drives the run: nothing more of it may be written."""
@@ -69,13 +85,17 @@ class Segment:
     __slots__ = ("blobs", "first", "journal", "last", "line")
 
     def __init__(
-        self, journal: Listener, first: int, last: int, line: bytes, blobs: Sequence[tuple[str, bytes]]
+        self, journal: Author, first: int, last: int, line: bytes, blobs: Sequence[tuple[str, bytes]]
     ) -> None:
         self.journal = journal
         self.first = first
         self.last = last
         self.line = line
         self.blobs = blobs
+
+    @property
+    def size(self) -> int:
+        return len(self.line) + sum(len(body) for _, body in self.blobs)
 
 
 class Job:
@@ -99,12 +119,16 @@ class _Rows:
     """What a group adds to its runs. Sealed once: bytes that are tried again are the same bytes."""
 
     def __init__(self, segments: Sequence[Segment], seal: Callable[[bytes], bytes]) -> None:
-        runs: dict[Listener, list[Segment]] = {}
+        runs: dict[Author, list[Segment]] = {}
         blobs: dict[str, bytes] = {}
         for segment in segments:
             runs.setdefault(segment.journal, []).append(segment)
             blobs.update(segment.blobs)
-        self.journals = {journal.key << 32 | its[0].first: (journal, its[-1].last) for journal, its in runs.items()}
+        self.journals = {
+            journal.key << 32 | its[0].first: (journal, its[-1].last) for journal, its in runs.items()
+        }
+        self.runs = [journal.run for journal in runs]
+        self.claims = [journal.claim for journal in runs]
         self.ids = list(self.journals)
         self.lasts = [last for _, last in self.journals.values()]
         self.bodies = [seal(b"".join(segment.line for segment in its)) for its in runs.values()]
@@ -113,7 +137,8 @@ class _Rows:
     def statements(self) -> list[Statement]:
         if not self.ids:
             return []
-        events = (_EVENTS, (self.ids, self.lasts, self.bodies))
+        values = (self.runs, self.runs, self.claims, self.ids, self.lasts, self.bodies)
+        events = (_EVENTS, values)
         if not self.blobs:
             return [events]
         refs, bodies = zip(*self.blobs, strict=True)
@@ -179,7 +204,7 @@ class Writer:
             if self._told:
                 self._task.cancel()
                 await asyncio.wait([self._task])
-                raise StoreError("the store was closed while its server was gone; the last events are lost")
+                raise StoreError("the server of the store is gone; events that never reached it are lost")
 
     def _start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -192,30 +217,40 @@ class Writer:
     async def _run(self) -> None:
         try:
             while True:
-                if not self._jobs and not self._closing:
+                if not (self._jobs or self._groups or self._closing):
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(BEAT):
                             await self._bell.wait()
                 self._bell.clear()
+                self._gather()
                 while self._groups:
                     await self._commit()
-                self._gather()
-                if self._closing and not self._groups:
+                if self._closing and not self._jobs:
                     return
         finally:
             self._drop()
 
     def _gather(self) -> None:
-        """Make one group of all that is waiting."""
+        """Make one group of what is waiting."""
         if time.monotonic() - self._beaten >= BEAT and (statement := self._beat()):
             self._jobs.append(Job([statement]))
             self._beaten = time.monotonic()
-        if not self._jobs:
-            return
-        taken, self._jobs = self._jobs, deque()
-        segments = [job for job in taken if isinstance(job, Segment) and not job.journal.gone]
-        jobs = [job for job in taken if isinstance(job, Job)]
-        self._groups.append(_Group(jobs, _Rows(segments, self._seal)))
+        jobs: list[Job] = []
+        segments: list[Segment] = []
+        authors: dict[int, Author] = {}
+        size = 0
+        while self._jobs and size < MOST:
+            job = self._jobs[0]
+            if isinstance(job, Job):
+                jobs.append(job)
+            elif not job.journal.gone:
+                if authors.setdefault(job.journal.key, job.journal) is not job.journal:
+                    break  # two writers of one run: the second is judged by what the first has written
+                segments.append(job)
+                size += job.size
+            self._jobs.popleft()
+        if jobs or segments:
+            self._groups.append(_Group(jobs, _Rows(segments, self._seal)))
 
     # --- one group ---
 
@@ -229,10 +264,10 @@ class Writer:
             try:
                 tell = await self._attempt(group)
                 break
-            except _WRONG as error:
-                self._divide(error)
-                return
             except Exception as error:  # noqa: BLE001 - whatever it is, nothing may be dropped
+                if isinstance(error, _WRONG) and group.jobs:
+                    self._divide(error)
+                    return
                 lost = isinstance(error, LOST) and not isinstance(error, _AT_ONCE)
                 if lost or self._db is None or self._db.closed:
                     self._drop()
@@ -261,21 +296,24 @@ class Writer:
 
     async def _attempt(self, group: _Group) -> list[Callable[[], None]]:
         """Write a group; returns whom to tell."""
-        statements = [statement for job in group.jobs for statement in job.statements]
         events = group.rows.statements()
-        results = await self._execute(statements + events)
-        tell = []
-        at = 0
+        others = [statement for job in group.jobs for statement in job.statements]
+        results = await self._execute(events + others)  # events first: a job may let their run go
+        tell: list[Callable[[], None]] = []
+        at = len(events)
         for job in group.jobs:
             mine, at = results[at : at + len(job.statements)], at + len(job.statements)
             if job.done is not None:
                 tell.append(_call(job.done, mine))
         if events:
-            kept = {row[0] for row in results[-1]}
+            kept = {row[0] for row in results[len(events) - 1]}
             if len(kept) < len(group.rows.ids):
                 kept |= await self._ours(group.rows)
-            for id, (journal, last) in group.rows.journals.items():
-                tell.append(_call(journal.arrived, last) if id in kept else journal.lost)
+            arrivals = [
+                _call(journal.arrived, last) if id in kept else journal.lost
+                for id, (journal, last) in group.rows.journals.items()
+            ]
+            tell = arrivals + tell
         return tell
 
     async def _execute(self, statements: Sequence[Statement]) -> list[list[Any]]:

@@ -1,0 +1,90 @@
+"""Folds kept in the database, a few of each run. Losing them loses time, never a run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from penstock.errors import StoreError
+from penstock.ids import RunId
+from penstock.store.base import CheckpointRecord
+from penstock.store.postgres.connections import words
+from penstock.store.postgres.writer import Job
+
+if TYPE_CHECKING:
+    from penstock.store.postgres.store import PostgresStore
+
+_NAMES = ("checkpoint", "run", "seq", "at", "layer", "size")
+_COLUMNS = "checkpoint, run, seq, at, layer, length(state)"
+_INSERT = """
+    INSERT INTO checkpoints
+    SELECT * FROM unnest(%b::text[], %b::text[], %b::bigint[], %b::float8[], %b::integer[], %b::bytea[])
+        ON CONFLICT (checkpoint) DO UPDATE
+            SET run = excluded.run, seq = excluded.seq, at = excluded.at, layer = excluded.layer,
+                state = excluded.state
+"""
+_PRUNE = """
+    DELETE FROM checkpoints WHERE run = %s AND checkpoint NOT IN
+        (SELECT checkpoint FROM checkpoints WHERE run = %s ORDER BY seq DESC LIMIT %s)
+"""
+
+GATHER = 0.1
+"""Seconds in which checkpoints gather: of a quick run only the newest are ever written."""
+
+_log = logging.getLogger("penstock.store")
+
+
+class PostgresCheckpoints:
+    def __init__(self, store: PostgresStore) -> None:
+        self._store = store
+        self._fresh: dict[RunId, dict[str, tuple[CheckpointRecord, bytes, int]]] = {}
+        """Not handed to the writer yet."""
+
+    def save(self, record: CheckpointRecord, state: bytes, *, keep: int) -> None:
+        if not self._fresh:
+            asyncio.get_running_loop().call_later(GATHER, self.flush)
+        fresh = self._fresh.setdefault(record.run, {})
+        fresh[record.checkpoint] = record, state, keep
+        if len(fresh) > keep:
+            del fresh[min(fresh, key=lambda name: fresh[name][0].seq)]
+
+    def flush(self) -> None:
+        """Hand what has gathered to the writer."""
+        for run, fresh in self._fresh.items():
+            rows = [
+                (record.checkpoint, run, record.seq, record.at, record.layer, self._store.seal.seal(state))
+                for record, state, _ in fresh.values()
+            ]
+            columns = [list(column) for column in zip(*rows, strict=True)]
+            keep = max(keep for *_, keep in fresh.values())
+            self._store.writer.put(Job([(_INSERT, columns), (_PRUNE, (run, run, keep))], failed=_warn))
+        self._fresh.clear()
+
+    async def list(self, run: RunId) -> Sequence[CheckpointRecord]:
+        await self._written()
+        sql = f"SELECT {_COLUMNS} FROM checkpoints WHERE run = %s ORDER BY seq"  # noqa: S608 - a constant
+        return [_record(row) for row in await self._store.query(sql, (run,))]
+
+    async def get(self, checkpoint: str) -> tuple[CheckpointRecord, bytes]:
+        await self._written()
+        sql = f"SELECT {_COLUMNS}, state FROM checkpoints WHERE checkpoint = %s"  # noqa: S608 - a constant
+        rows = await self._store.query(sql, (checkpoint,))
+        if not rows:
+            raise StoreError(f"there is no checkpoint {checkpoint!r}")
+        return _record(rows[0][:6]), self._store.seal.open(rows[0][6])
+
+    async def _written(self) -> None:
+        """What was saved here is found here, at once."""
+        if self._fresh:
+            self.flush()
+            await self._store.write([])
+
+
+def _warn(error: Exception) -> None:
+    _log.warning("a checkpoint was not kept: %s", words(error))
+
+
+def _record(row: Sequence[object]) -> CheckpointRecord:
+    return CheckpointRecord(**dict(zip(_NAMES, row, strict=True)))  # type: ignore[arg-type]  # as the columns are

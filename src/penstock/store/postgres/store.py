@@ -1,0 +1,361 @@
+"""Runs remembered in a Postgres database that many processes share.
+
+Writing is `writer`'s business, reaching the server `connections`', what a batch looks like
+`batches`', who owns a run `owner`'s. Time is the database's: its clock is the one that all
+processes have in common.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import psycopg
+from psycopg.types.json import Jsonb
+
+from penstock.errors import Conflict, Owned, StoreError, UnknownRun
+from penstock.ids import RunId
+from penstock.run.events import Event
+from penstock.store import batches, owner
+from penstock.store.base import NewRun, Pinned, RunRecord
+from penstock.store.postgres.checkpoints import PostgresCheckpoints
+from penstock.store.postgres.connections import Readers, parse
+from penstock.store.postgres.journal import PostgresJournal
+from penstock.store.postgres.mail import PostgresMail
+from penstock.store.postgres.migrate import migrate
+from penstock.store.postgres.news import News
+from penstock.store.postgres.writer import Job, Statement, Writer
+from penstock.store.sealed import NoSeal, Seal
+from penstock.workflow import spec
+from penstock.workflow.spec import Workflow
+
+LEASE = 10
+"""Seconds after which a silent owner on another machine is taken for dead."""
+
+PATIENCE = 5.0
+"""Seconds that a reader waits for a server that is gone; for runs driven here, as long as it takes."""
+
+GATHER = 0.02
+"""Seconds in which news of events gathers before others are told."""
+
+_FRESH = f"greatest(expires, pg_postmaster_start_time() + interval '{LEASE} s') > clock_timestamp()"
+"""Owners could not be heard while the server was down: after a start they have time to come back."""
+
+_RUN_COLUMNS = f"""
+    SELECT runs.run, workflow, hash, status, extract(epoch FROM started)::float8,
+           extract(epoch FROM ended)::float8,
+           coalesce((SELECT last FROM events
+                      WHERE id BETWEEN runs.key << 32 AND runs.key << 32 | 4294967295
+                      ORDER BY id DESC LIMIT 1), fork_at, 0),
+           parent, reason, source, fork_of, fork_at, process, {_FRESH}
+      FROM runs LEFT JOIN leases USING (run) LEFT JOIN owners USING (owner)
+"""  # noqa: S608 - constants
+_RUN_FIELDS = (
+    "run", "workflow", "hash", "status", "started", "ended", "events", "parent", "reason", "source",
+    "fork_of", "fork_at",
+)  # fmt: skip
+
+_HERE = """
+    INSERT INTO owners VALUES (%s, %s, clock_timestamp() + make_interval(secs => %s))
+        ON CONFLICT (owner) DO UPDATE SET expires = excluded.expires
+"""
+
+_NEW_RUN = """
+    INSERT INTO runs (run, workflow, hash, source, children, parent, fork_of, fork_at, claim)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
+        ON CONFLICT (run) DO UPDATE SET claim = excluded.claim WHERE runs.claim = excluded.claim
+    RETURNING key
+"""
+
+_DEFINITION = "INSERT INTO definitions VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
+_BLOB = "INSERT INTO blobs VALUES (%s, %s) ON CONFLICT DO NOTHING"
+
+_FIRST_EVENTS = """
+    INSERT INTO events SELECT key << 32 | %s, %s, %s FROM runs WHERE run = %s AND claim = %s
+        ON CONFLICT DO NOTHING
+"""
+
+_FIRST_LEASE = """
+    INSERT INTO leases SELECT run, %s, claim FROM runs WHERE run = %s AND claim = %s ON CONFLICT DO NOTHING
+"""
+
+_HELD = f"SELECT claim, process, {_FRESH} FROM leases JOIN owners USING (owner) WHERE run = %s"  # noqa: S608 - constants
+
+_TAKE_LEASE = """
+    INSERT INTO leases VALUES (%s, %s, %s)
+        ON CONFLICT (run) DO UPDATE SET owner = excluded.owner, claim = excluded.claim
+            WHERE leases.claim IN (%s, excluded.claim)
+    RETURNING 1
+"""
+
+_LINE = """
+    WITH RECURSIVE line AS (
+        SELECT key, fork_of, fork_at, 4294967295 AS until, 0 AS depth FROM runs WHERE run = %s
+        UNION ALL
+        SELECT runs.key, runs.fork_of, runs.fork_at, least(line.until, line.fork_at), depth + 1
+          FROM runs JOIN line ON runs.run = line.fork_of
+    )
+"""
+"""A run and those it was forked from, each with the number of the last event that it shares."""
+
+_EVENTS = f"""
+    {_LINE}
+    SELECT batches, until FROM line JOIN events
+        ON id BETWEEN coalesce((SELECT max(id) FROM events
+                                 WHERE id BETWEEN key << 32 AND (key << 32) + least(until, %s)), key << 32)
+                  AND (key << 32) + until
+     WHERE last > %s ORDER BY depth DESC, id
+"""  # noqa: S608 - constants
+
+_EVENT = f"""
+    {_LINE}
+    SELECT batches FROM line JOIN events ON id BETWEEN key << 32 AND (key << 32) + %s
+     WHERE until >= %s AND coalesce(fork_at, 0) < %s ORDER BY depth, id DESC LIMIT 1
+"""  # noqa: S608 - constants
+
+
+_PINNED = """
+    SELECT name, pin, body, source
+      FROM (SELECT NULL AS name, hash AS pin, source FROM runs WHERE run = %s
+            UNION ALL
+            SELECT child.key, child.value, source
+              FROM runs CROSS JOIN LATERAL jsonb_each_text(children) AS child WHERE run = %s) AS pins
+      LEFT JOIN (SELECT hash AS pin, body FROM definitions) AS kept USING (pin)
+"""
+
+
+class PostgresStore:
+    def __init__(self, url: str, *, seal: Seal | NoSeal | None = None) -> None:
+        self._address = parse(url)
+        self.seal = seal or NoSeal()
+        migrate(self._address, self.seal)
+        self.journals: dict[RunId, PostgresJournal] = {}
+        self.mail = PostgresMail(self)
+        self.checkpoints = PostgresCheckpoints(self)
+        self.news = News(self._address, {"mail": self.mail.knock, "events": self._heard})
+        self.writer = Writer(
+            self._address.connect, seal=self.seal.seal, beat=self._beat, stalled=self._stalled
+        )
+        self._readers = Readers(self._address)
+        self._name = secrets.token_hex(8)
+        """Of this store among the owners: a process may open several."""
+        self._followers: dict[str, set[asyncio.Future[None]]] = {}
+        self._moved: set[str] = set()
+        self._telling: asyncio.Task[None] | None = None
+
+    def channel(self, name: str) -> str:
+        return f"{self._address.schema}.{name}"
+
+    # --- writing ---
+
+    async def create(self, new: NewRun, events: Sequence[Event]) -> PostgresJournal:
+        claim = secrets.token_hex(8)
+        pinned = {new.hash: new.workflow, **{child.hash: child for child in new.children.values()}}
+        children = Jsonb({name: child.hash for name, child in new.children.items()})
+        line, blobs = batches.encode(events)
+        last = events[-1].seq
+        values = (new.run, new.workflow.name, new.hash, new.source, children, new.parent, new.fork_of)
+        statements: list[Statement] = [
+            *((_DEFINITION, (hash_, flow.name, self._sealed(flow))) for hash_, flow in pinned.items()),
+            (_NEW_RUN, (*values, new.fork_at, claim)),
+            *((_BLOB, (ref, self.seal.seal(body))) for ref, body in blobs),
+            self._here(),
+            (_FIRST_EVENTS, (events[0].seq, last, self.seal.seal(line), new.run, claim)),
+            (_FIRST_LEASE, (self._name, new.run, claim)),
+        ]
+        try:
+            found = (await self.write(statements))[len(pinned)]
+        except psycopg.errors.ForeignKeyViolation:
+            raise UnknownRun(new.fork_of or "") from None
+        if not found:
+            raise Conflict(new.run, 0)
+        return self._own(new.run, found[0][0], last, claim)
+
+    def _sealed(self, workflow: Workflow) -> bytes:
+        return self.seal.seal(spec.encode(workflow))
+
+    async def reopen(self, run: RunId) -> PostgresJournal:
+        await self.write([])  # what was let go here a moment ago is free
+        await self._record(run)
+        held = await self.query(_HELD, (run,))
+        if held:
+            _, process, fresh = held[0]
+            if run in self.journals or _alive(process, fresh):
+                raise Owned(run, str(owner.decode(process)))
+        claim = secrets.token_hex(8)
+        take = (_TAKE_LEASE, (run, self._name, claim, held[0][0] if held else ""))
+        look = (f"{_RUN_COLUMNS.replace('SELECT', 'SELECT runs.key,', 1)} WHERE runs.run = %s", (run,))
+        _, taken, found = await self.write([self._here(), take, look])
+        if not taken:
+            raise Owned(run, "another process")  # it was quicker
+        return self._own(run, found[0][0], found[0][7], claim)
+
+    def _own(self, run: RunId, key: int, last: int, claim: str) -> PostgresJournal:
+        journal = self.journals[run] = PostgresJournal(self, run, key, last, claim)
+        self.mail.knock(run)
+        return journal
+
+    def disown(self, journal: PostgresJournal) -> bool:
+        """Whether it was ours until now."""
+        if self.journals.get(journal.run) is not journal:
+            return False
+        del self.journals[journal.run]
+        return True
+
+    async def write(self, statements: Sequence[Statement]) -> list[list[Any]]:
+        """Commit statements and return their rows. Raises what Postgres says of them."""
+        done: asyncio.Future[list[list[Any]]] = asyncio.get_running_loop().create_future()
+
+        def settle(result: list[list[Any]]) -> None:
+            if not done.done():
+                done.set_result(result)
+
+        def fail(error: Exception) -> None:
+            if not done.done():
+                done.set_exception(error)
+
+        self.writer.put(Job(statements, settle, fail))
+        return await done
+
+    # --- reading ---
+
+    async def load(self, run: RunId, *, after: int = 0) -> Sequence[Event]:
+        rows = await self.query(_EVENTS, (run, after + 1, after), run)
+        if not rows:
+            await self._record(run)
+            return []
+        return await asyncio.to_thread(self._decode, rows, after)
+
+    def _decode(self, rows: Sequence[tuple[bytes, int]], after: int) -> list[Event]:
+        events: list[Event] = []
+        for body, until in rows:
+            found = batches.flat((self.seal.open(body),), after=after)
+            events += found if not found or found[-1].seq <= until else [e for e in found if e.seq <= until]
+        return events
+
+    async def output(self, run: RunId, seq: int) -> Any:
+        rows = await self.query(_EVENT, (run, seq, seq, seq), run)
+        for batch in batches.decode(self.seal.open(rows[0][0])) if rows else ():
+            for event in batch:
+                if event.seq == seq:
+                    value, ref = batches.output_of(event)
+                    return await self._blob(run, ref) if ref else value
+        await self._record(run)
+        raise StoreError(f"run {run} has no event {seq}")
+
+    async def _blob(self, run: RunId, ref: str) -> Any:
+        rows = await self.query("SELECT body FROM blobs WHERE hash = %s", (ref,), run)
+        if not rows:
+            raise StoreError(f"the output {ref[:12]}… is missing from the store")
+        return msgspec.json.decode(self.seal.open(rows[0][0]))
+
+    async def definition(self, run: RunId) -> Pinned:
+        rows = await self.query(_PINNED, (run, run))
+        if not rows:
+            raise UnknownRun(run)
+        found: dict[str | None, Workflow] = {}
+        for name, hash_, body, _ in rows:
+            if body is None:
+                raise StoreError(f"the definition {hash_} is missing from the store")
+            found[name] = spec.decode(self.seal.open(body))
+        return Pinned(workflow=found.pop(None), children=found, source=rows[0][3])  # type: ignore[arg-type]  # None is gone
+
+    async def runs(self, *, limit: int = 100, **where: Any) -> Sequence[RunRecord]:
+        names = {"run": "runs.run", "status": "status", "workflow": "workflow", "parent": "parent"}
+        tests = " AND ".join(f"{names[name]} IS NOT DISTINCT FROM %s" for name in where) or "true"
+        sql = f"{_RUN_COLUMNS} WHERE {tests} ORDER BY started DESC, runs.key DESC LIMIT %s"
+        return [_record(row) for row in await self.query(sql, (*where.values(), limit))]
+
+    async def _record(self, run: RunId) -> RunRecord:
+        found = await self.runs(run=run)
+        if not found:
+            raise UnknownRun(run)
+        return found[0]
+
+    async def query(self, sql: str, values: Sequence[Any], run: RunId | None = None) -> list[Any]:
+        """Rows; for a run that is driven here the server is waited for as its journal waits."""
+        patience = math.inf if run in self.journals else PATIENCE
+        return await self._readers.rows(sql, values, patience=patience)
+
+    # --- following runs of other processes ---
+
+    async def follow(self, run: RunId, *, after: int, within: float = 1.0) -> None:
+        """Return when there may be events past `after`, at the latest in `within` seconds."""
+        self.news.start()
+        heard: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        followers = self._followers.setdefault(run, set())
+        followers.add(heard)
+        try:
+            if (await self._record(run)).events <= after:
+                await asyncio.wait([heard], timeout=within)
+        finally:
+            followers.discard(heard)
+            if not followers:
+                self._followers.pop(run, None)
+
+    def _heard(self, run: str) -> None:
+        for name in [run] if run else list(self._followers):
+            for heard in self._followers.get(name, ()):
+                if not heard.done():
+                    heard.set_result(None)
+
+    def moved(self, run: RunId) -> None:
+        """Tell whoever follows the run that it went on, soon."""
+        self._moved.add(run)
+        if self._telling is None or self._telling.done():
+            self._telling = asyncio.get_running_loop().create_task(self._tell(), name="penstock-tell")
+
+    async def _tell(self) -> None:
+        """Outside the transaction that wrote the events: one that notifies makes all others wait for it."""
+        while self._moved:
+            await asyncio.sleep(GATHER)
+            runs = list(self._moved) if len(self._moved) <= 100 else [""]
+            self._moved.clear()
+            sql = "SELECT pg_notify(%s, run) FROM unnest(%b::text[]) AS run"
+            try:
+                await self._readers.rows(sql, (self.channel("events"), runs), patience=0)
+            except StoreError:
+                return  # who follows looks by himself now and then
+
+    # --- the rest ---
+
+    async def close(self) -> None:
+        await self.mail.close()
+        await self.news.close()
+        self.checkpoints.flush()
+        for journal in list(self.journals.values()):
+            journal.release()
+        self.writer.put(Job([("DELETE FROM owners WHERE owner = %s", (self._name,))]))
+        try:
+            await self.writer.close()
+        finally:
+            if self._telling is not None:
+                await asyncio.wait([self._telling])
+            await self._readers.close()
+
+    def _here(self) -> Statement:
+        return _HERE, (self._name, owner.me().encoded(), LEASE)
+
+    def _beat(self) -> Statement | None:
+        """Say that we are still here, for all our runs at once."""
+        return self._here() if self.journals else None
+
+    def _stalled(self, reason: str) -> None:
+        for journal in list(self.journals.values()):
+            journal.stalled(reason)
+
+
+def _record(row: Sequence[Any]) -> RunRecord:
+    process, fresh = row[12:]
+    holder = str(owner.decode(process)) if process and _alive(process, fresh) else ""
+    return RunRecord(**dict(zip(_RUN_FIELDS, row, strict=False)), owner=holder)
+
+
+def _alive(process: str, fresh: bool) -> bool:
+    """Whether an owner is there. Machines may share a name: only the same boot is the same machine."""
+    who = owner.decode(process)
+    return fresh and not (who.boot == owner.me().boot and who.dead())

@@ -1,0 +1,251 @@
+"""Write the golden histories: `python tests/histories/make.py`.
+
+Each is a run of today, kept for good: a line with the definition, a line for each event, a line
+with the state they come to. Whatever changes later, these must still fold to the same state; so
+add new ones, and do not write old ones again without a very good reason (`--all` does).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import penstock as ps
+from penstock.engines.base import Result
+from penstock.ids import CommandId, RunId, StepId
+from penstock.run.events import Event, TaskFailed, encode
+from penstock.testing import clock
+from penstock.testing.rig import Rig
+from penstock.workflow import spec
+
+HERE = Path(__file__).parent
+
+
+@ps.tool(id="demo:say", effect="read")
+async def say(value: Any = None, seconds: float = 0.0) -> Any:
+    if seconds:
+        await asyncio.sleep(seconds)
+    return value
+
+
+@ps.tool(id="demo:fail", effect="read")
+async def fail(message: str = "no", seconds: float = 0.0) -> None:
+    await asyncio.sleep(seconds)
+    raise ValueError(message)
+
+
+@ps.tool(id="demo:shaky", effect="idempotent")
+async def shaky(task: ps.Task, until: int, seconds: float = 0.0) -> int:
+    """Fails until the attempt of this number."""
+    await asyncio.sleep(seconds)
+    if task.attempt < until:
+        raise ConnectionError(f"attempt {task.attempt}")
+    return task.attempt
+
+
+@ps.tool(id="demo:odd", effect="read")
+async def odd(n: int) -> int:
+    await asyncio.sleep(n)
+    if n % 2 == 0:
+        raise ValueError(f"{n} is even")
+    return n
+
+
+async def chain(rig: Rig, id: str) -> None:
+    flow = ps.Workflow("chain", version="1")
+    flow.input("name", str, default="world")
+    last = flow.step("s0", "demo:say", value="${ inputs.name }")
+    for n in range(1, 5):
+        last = flow.step(f"s{n}", "demo:say", value=last, seconds=1)
+    flow.output("greeting", f"hello {last}")
+    await rig.run(flow, {"name": "you"}, id=id)
+
+
+async def joins(rig: Rig, id: str) -> None:
+    flow = ps.Workflow("joins")
+    flow.step("good", "demo:say", value=1, seconds=2)
+    flow.step("bad", "demo:fail", message="as planned", seconds=1)
+    flow.step("off", "demo:say", when="1 > 2")
+    flow.step("forgiven", "demo:fail", on_error="continue")
+    needs = ["good", "bad", "off", "forgiven"]
+    for join in ("all_success", "none_failed", "any_success", "all_done"):
+        flow.step(join, "demo:say", value=join, needs=needs, join=join)
+        flow.step(f"after_{join}", "demo:say", needs=join)
+    flow.output("done", "${ steps.all_done.output }")
+    await rig.run(flow, id=id)
+
+
+async def skips(rig: Rig, id: str) -> None:
+    flow = ps.Workflow("skips")
+    flow.input("deep", bool, default=False)
+    flow.step("look", "demo:say", value={"files": ["a", "b"], "kind": "text"})
+    flow.step("parse", "demo:say", when="steps.look.output.kind == 'xml'")
+    flow.step("count", "demo:say", value="${ size(steps.look.output.files) }", needs="parse", join="none_failed")
+    flow.step("refine", "demo:say", needs="parse")
+    flow.step("publish", "demo:say", needs=["refine"], when="inputs.deep")
+    flow.output("count", "${ steps.count.output }")
+    flow.output("refined", "${ steps.refine.output }")
+    await rig.run(flow, id=id)
+
+
+async def maps(rig: Rig, id: str) -> None:
+    flow = ps.Workflow("maps", max_parallel=4)
+    flow.step("list", "demo:say", value=[1, 2, 3, 4, 5])
+    flow.step("kept", "demo:odd", for_each="${ steps.list.output }", n="${ item }", on_item_error="keep", max_parallel=2)
+    flow.step("strict", "demo:odd", for_each="${ steps.list.output }", n="${ item }", on_error="continue")
+    flow.step("empty", "demo:odd", for_each=[], n="${ item }")
+    flow.step("again", "demo:shaky", for_each=[1, 3, 2], until="${ item }", retry={"max_attempts": 3, "backoff": 1})
+    flow.step("if_any", "demo:say", when="size(steps.kept.output) > 2")
+    flow.output("kept", "${ steps.kept.output }")
+    flow.output("again", "${ steps.again.output }")
+    await rig.run(flow, id=id)
+
+
+async def retries(rig: Rig, id: str) -> None:
+    flow = ps.Workflow("retries", retry={"max_attempts": 2, "backoff": "2s"})
+    flow.step("third", "demo:shaky", until=3, retry={"max_attempts": 5, "backoff": "1s", "jitter": 0.5})
+    flow.step("never", "demo:shaky", until=9)
+    flow.step("slow", "demo:say", seconds=100, timeout=3)
+    flow.step("slow_write", "demo:say", seconds=100, timeout=3, effect="write", retry=5)
+    flow.step("after", "demo:say", needs=["third", "never"])
+    flow.output("third", "${ steps.third.output }")
+    await rig.run(flow, id=id)
+
+
+async def aborted(rig: Rig, id: str) -> None:
+    flow = ps.Workflow("aborted", max_parallel=3)
+    flow.step("quick", "demo:say", value=1)
+    flow.step("slow", "demo:say", seconds=20)
+    flow.step("waits", "demo:shaky", until=9, retry={"max_attempts": 9, "backoff": "10s"})
+    flow.step("map", "demo:say", for_each=[1, 2, 3], seconds=20)
+    flow.step("after", "demo:say", needs="slow")
+    handle = await rig.start(flow, id=id)
+    await asyncio.sleep(5)
+    await handle.send(ps.Abort(id=CommandId("stop"), by="tests", reason="seen enough"))
+    await handle.result()
+
+
+async def steered(rig: Rig, id: str) -> None:
+    flow = ps.Workflow("steered", max_parallel=2)
+    flow.step("first", "demo:say", seconds=5)
+    flow.step("second", "demo:say", value="old", needs="first")
+    flow.step("third", "demo:say", needs="first", seconds=1)
+    flow.step("last", "demo:say", value="${ steps.second.output }", join="all_done", needs="third")
+    flow.output("said", "${ steps.last.output }")
+    handle = await rig.start(flow, id=id)
+    await handle.send(ps.Message(id=CommandId("m"), text="careful", role="human", by="ada"))
+    await handle.send(ps.ModifyArgs(id=CommandId("a"), step=StepId("second"), args={"value": "new"}))
+    await _refused(handle, ps.Resume(id=CommandId("r0")))
+    await handle.send(ps.Pause(id=CommandId("p"), reason="lunch"))
+    await asyncio.sleep(60)
+    await handle.send(ps.SkipStep(id=CommandId("s"), step=StepId("third"), reason="not needed"))
+    await handle.send(ps.Resume(id=CommandId("r1")))
+    await _refused(handle, ps.SkipLayer(id=CommandId("l"), layer=9))
+    await handle.result()
+
+
+async def grown(rig: Rig, id: str) -> None:
+    flow = ps.Workflow("grown")
+    flow.step("a", "demo:shaky", until=2, seconds=1)
+    flow.step("b", "demo:say", needs="a")
+    flow.step("busy", "demo:say", value={"kind": "xml"}, seconds=10)
+    handle = await rig.start(flow, id=id)
+    await asyncio.sleep(2)
+    extra = (
+        ps.Step(id=StepId("x"), uses="demo:say", with_={"value": "${ steps.busy.output.kind }"}),
+        ps.Step(id=StepId("y"), uses="demo:say", needs=(StepId("x"), StepId("a")), join="all_done"),
+    )
+    await handle.send(ps.InjectTasks(id=CommandId("i"), steps=extra, by="planner"))
+    await handle.send(ps.RetryStep(id=CommandId("t"), step=StepId("a")))
+    await handle.result()
+
+
+async def state(rig: Rig, id: str) -> None:
+    flow = ps.Workflow("state", reducers={"total": "sum", "seen": "append", "best": "max", "facts": "merge"})
+    for n, value in enumerate((3, 1, 2)):
+        update = {"total": "${ output }", "seen": "${ output }", "best": "${ output }", "latest": "${ output }"}
+        flow.step(f"s{n}", "demo:say", value=value, seconds=n, set=update)
+    flow.step("facts", "demo:say", value={"a": 1}, set={"facts": "${ output }"})
+    flow.step("wrong", "demo:say", value="many", seconds=9, set={"total": "${ output }", "latest": "lost"})
+    flow.output("facts", "${ context.facts }")
+    await rig.run(flow, id=id)
+
+
+async def late(rig: Rig, id: str) -> None:
+    flow = ps.Workflow("late", timeout=10)
+    flow.output("quick", flow.step("quick", "demo:say", value="in time", seconds=1))
+    flow.step("slow", "demo:say", seconds=20)
+    flow.step("after", "demo:say", needs="slow")
+    await rig.run(flow, id=id)
+
+
+async def family(rig: Rig, id: str) -> None:
+    child = ps.Workflow("child")
+    n = child.input("n", int)
+    child.output("odd", child.step("odd", "demo:odd", n=n))
+    flow = ps.Workflow("family")
+    flow.step("one", child, n=1)
+    flow.step("each", child, for_each=[1, 2, 3], n="${ item }", on_item_error="keep")
+    flow.output("all", "${ steps.each.output }")
+    await rig.run(flow, id=id)
+
+
+async def _refused(handle: ps.RunHandle, command: Any) -> None:
+    try:
+        await handle.send(command)
+    except ps.CommandRejected:
+        return
+    raise AssertionError(f"{command} was accepted")
+
+
+SCENES: dict[str, Callable[[Rig, str], Awaitable[Result | None]]] = {
+    scene.__name__: scene
+    for scene in (chain, joins, skips, maps, retries, aborted, steered, grown, state, late, family)
+}
+"""A run each; `family` also leaves its children, as histories of their own."""
+
+
+def written(name: str) -> dict[str, bytes]:
+    """File name to content, for the run of a scene and its children."""
+
+    async def main() -> dict[str, bytes]:
+        async with Rig(say, fail, shaky, odd) as rig:
+            await SCENES[name](rig, name)
+            return {_file(id): _history(rig, id) for id in rig.store.journals}
+
+    return clock.run(main())
+
+
+def _file(id: RunId) -> str:
+    return id.replace("/", "--") + ".jsonl"
+
+
+def _history(rig: Rig, id: RunId) -> bytes:
+    definition = msgspec.Raw(spec.encode(rig.store.journals[id].new.workflow))
+    lines = [msgspec.json.encode({"run": id, "definition": definition})]
+    lines += [encode(_untraced(event)) for event in rig.events(id)]
+    lines.append(msgspec.json.encode({"state": msgspec.Raw(rig.replayed(id).encoded())}))
+    return b"\n".join(lines) + b"\n"
+
+
+def _untraced(event: Event) -> Event:
+    """Without the places in files where errors were raised: they differ from one machine to the next."""
+    return msgspec.structs.replace(event, trace="") if isinstance(event, TaskFailed) else event
+
+
+def main() -> None:
+    for name in SCENES:
+        for file, content in written(name).items():
+            path = HERE / file
+            if "--all" in sys.argv or not path.exists():
+                path.write_bytes(content)
+                print(path.name, len(content.splitlines()), "lines")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
