@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 _slow = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
 
-settings.register_profile("default", max_examples=60, deadline=None, suppress_health_check=_slow)
+settings.register_profile("default", max_examples=150, deadline=None, suppress_health_check=_slow)
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None)
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=3000)
 os.environ.setdefault("PENSTOCK_STORE", "memory:")  # a test that wants a file says so

@@ -12,7 +12,6 @@ from typing import Any
 
 import audit
 import deeds
-import wilds
 from zygote import Hang, Nursery, Victim
 
 
@@ -82,7 +81,6 @@ class Campaign:
         """The root run, and what each process said that had anything to do with it."""
         folder = self._folder / name
         folder.mkdir(parents=True)
-        wilds.write_kid(self.seed, folder)
         root = ""
         said: list[list[dict[str, Any]]] = []
         for stop in (*stops, Stop()):

@@ -123,7 +123,6 @@ def careful(drive: Drive, question: DecisionRequired, ledger: Path) -> Decide:
 async def perform(order: Order) -> None:
     """Drive the run to its end, unless someone is in the way."""
     folder = Path(order.folder)
-    os.chdir(folder)
     ledger = folder / "ledger"
     moments = Moments(order)
     deeds.Stage.ledger = deeds.Ledger(ledger)
@@ -154,6 +153,14 @@ async def say_how_it_ended(penstock: ps.Penstock, run: str) -> bool:
     if state.ended:
         say(ended=state.status, run=run, state=sha256(state.encoded()).hexdigest(), moments=0)
     return state.ended
+
+
+def warm_up() -> None:
+    """Load what is loaded on first use, for processes that are forked from this one."""
+    import penstock.store.sqlite.store  # noqa: F401
+
+    for seed in range(8):
+        ps.open("memory:").prepare(wilds.wild(seed))
 
 
 def main(text: str) -> None:

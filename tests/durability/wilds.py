@@ -6,13 +6,11 @@ was quicker. The same seed gives the same workflow.
 
 from __future__ import annotations
 
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import deeds
 import penstock as ps
-from penstock.workflow import spec
 
 _DEEDS = (
     deeds.look, deeds.look_slowly, deeds.put, deeds.put_slowly, deeds.send, deeds.send, deeds.send_slowly
@@ -23,7 +21,7 @@ _RETRY = {"max_attempts": 3, "backoff": 0.002}
 
 def wild(seed: int, *, steps: int = 0) -> ps.Workflow:
     """A workflow of fan-outs, chains, maps, children, retries and all classes of effects."""
-    return _Wild(Random(seed), steps).flow
+    return _Wild(Random(seed), kid(seed), steps).flow
 
 
 def kid(seed: int) -> ps.Workflow:
@@ -42,14 +40,10 @@ def kid(seed: int) -> ps.Workflow:
     return flow
 
 
-def write_kid(seed: int, folder: Path) -> None:
-    """Put the child beside the parent, as a file: JSON is YAML too."""
-    (folder / "kid.yaml").write_bytes(spec.encode(kid(seed).build()))
-
-
 class _Wild:
-    def __init__(self, random: Random, steps: int) -> None:
+    def __init__(self, random: Random, child: ps.Workflow, steps: int) -> None:
         self.random = random
+        self.child = child
         self.flow = ps.Workflow(
             "wild", max_parallel=random.choice((1, 2, 32)), reducers={"total": "sum", "most": "max"}
         )
@@ -71,7 +65,7 @@ class _Wild:
                 return
             case "child":
                 each = {"for_each": "${ [3, 1, 2] }", "n": "${ item }"} if random.random() < 0.3 else {}
-                flow.step(name, "workflow:kid", **{"n": self._value(), **each})
+                flow.step(name, self.child, **{"n": self._value(), **each})
                 return
             case "flaky":
                 fails = random.randint(1, 2)

@@ -8,6 +8,7 @@ a store. `Fresh` starts an interpreter for each victim instead, when nothing at 
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import select
@@ -160,8 +161,10 @@ class Zygote:
 
 def serve(door: socket.socket) -> None:
     """Fork a victim for every order that comes."""
-    import victim  # noqa: F401 - loaded once, for all of them
+    import victim
 
+    victim.warm_up()
+    gc.freeze()  # what is there is theirs as well, and stays
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps them
     while True:
         order, files, _, _ = socket.recv_fds(door, 1 << 16, 2)

@@ -30,11 +30,14 @@ def mask(text: str, secrets: Collection[str] = ()) -> str:
 
     `secrets` are values that are known to be secret and are taken out wherever they stand.
     """
+    low = text.lower()
+    if not (secrets or "/" in low or "\\" in low or "-" in low or "_" in low or _named(low) or _formed(low)):
+        return text
     for _ in range(_ROUNDS):
         if secrets:
             text = _without(text, secrets)
         low = text.lower()
-        named, formed, placed = _named(low), _formed(text, low), "/" in text or "\\" in text
+        named, formed, placed = _named(low), _formed(low), "/" in text or "\\" in text
         if not (named or formed or placed):
             break
         before = text
@@ -81,13 +84,11 @@ def _named(low: str) -> bool:
     )  # fmt: skip
 
 
-def _formed(text: str, low: str) -> bool:
-    """Whether a text could have a secret in it that is known by its form."""
+def _formed(low: str) -> bool:
+    """Whether a text in small letters could have a secret in it that is known by its form."""
     if "eyj" in low or "akia" in low or "asia" in low or "aiza" in low or "sg." in low or "ya29." in low:
         return True
-    if "-" in low or "_" in low:
-        return "-----" in text or _LONG.search(text) is not None
-    return False
+    return ("-" in low or "_" in low) and ("-----" in low or _LONG.search(low) is not None)
 
 
 _LONG = re.compile(r"[\w\-]{16}")

@@ -13,7 +13,7 @@ from penstock.workflow.spec import Effect, Retry
 LONGEST = 60.0
 """Seconds: doubling goes no further than this, or than the first wait if that is longer."""
 
-NEVER = frozenset({"cancelled", "expression", "orphaned", "output", "state", "unsupported"})
+NEVER = frozenset({"arguments", "cancelled", "expression", "orphaned", "output", "state", "unsupported"})
 """Kinds of failure that another attempt cannot change."""
 
 ONCE = Retry()

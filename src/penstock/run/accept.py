@@ -183,7 +183,8 @@ def _bad_injection(run: Run, asked: InjectTasks) -> str:
     barred = next((step for step in asked.steps if step.uses.startswith("py:")), None)
     if barred is not None:
         return f"{barred.id}: `py:` steps are allowed only in workflow files, not in injections"
-    missing = [problem for step in asked.steps for problem in unsupported_in(step)]
+    approval = run.graph.workflow.config.approval
+    missing = [problem for step in asked.steps for problem in unsupported_in(step, approval)]
     if missing:
         return "; ".join(map(str, missing))
     try:

@@ -42,6 +42,8 @@ class Resume(_Command, frozen=True, tag="resume"):
 
 
 class SkipStep(_Command, frozen=True, tag="skip_step"):
+    """Leave out a step that has not started."""
+
     step: StepId
     reason: str = ""
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import Any, assert_never
 
+import msgspec
 from msgspec import UNSET
 
 from penstock.policy import retry as retry_policy
 from penstock.run import accept, orphans, reducers
-from penstock.run.control import control_values
+from penstock.run.control import control_values, too_large
 from penstock.run.events import (
     BudgetWarned,
     Event,
@@ -393,12 +394,13 @@ def _condition(run: Run, i: int, now: float, batch: list[Event]) -> bool:
         return True
     if isinstance(value, Failure):
         policy = step.on_expr_error or run.graph.workflow.config.on_expr_error or "halt"
+        why = too_large(run, expression.reads) or value.message
         if policy == "halt":
-            emit(run, batch, TaskFailed(run.seq + 1, now, step.id, f"when: {value.message}", "expression"))
+            emit(run, batch, TaskFailed(run.seq + 1, now, step.id, f"when: {why}", "expression"))
             return False
-        _skip(run, i, ("condition", f"when could not be evaluated: {value.message}"), now, batch)
+        _skip(run, i, ("condition", f"when could not be evaluated: {why}"), now, batch)
         return False
-    shown = "false" if value is False else f"{value!r}, not true"
+    shown = "false" if value is False else f"{msgspec.json.encode(value).decode()}, not true"
     _skip(run, i, ("condition", f"when is {shown}: {expression.source}"), now, batch)
     return False
 

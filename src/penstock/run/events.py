@@ -89,7 +89,7 @@ class TaskFailed(_Event, frozen=True, tag="task_error", gc=False):
     step: StepId
     error: str
     kind: str = "error"
-    """`error timeout cancelled expression output child unsupported`; an exception's class is in `name`."""
+    """`error timeout cancelled expression arguments output state child orphaned`."""
     name: str = ""
     iteration: int = 1
     item: int | None = None

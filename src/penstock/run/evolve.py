@@ -141,6 +141,8 @@ def _fail(run: Run, event: TaskFailed) -> None:
         run.running -= 1
     elif run.phase[i] == BACKOFF:
         run.timers -= 1
+    elif run.phase[i] == WAITING:
+        run.attempts[i] = 0  # its condition could not be evaluated: it never ran
     if event.retry_in is not None:
         run.phase[i] = BACKOFF
         run.timers += 1

@@ -89,14 +89,18 @@ class Preparer:
                 place = ("steps", position, "uses")
                 what = "workflow" if error.tool.startswith("workflow:") else "tool"
                 problems.append(found.problem(place, f"unknown {what} {error.tool!r}", error.hint))
-            except (DefinitionError, Unsupported) as error:
+            except DefinitionError as error:
                 problems.extend(error.problems)
+            except Unsupported as error:
+                missing.extend(error.problems)
             else:
                 works.append(same.setdefault(work, work))
-                if work.duration is not None:
+                if work.duration is not None and step.estimate is None:
                     durations[step.id] = work.duration
         if problems:
             raise DefinitionError(problems)
+        if missing:
+            raise Unsupported(missing)
         prepared = Prepared(
             graph, works, found.file, self._reducers(found), durations=durations, children=self._family(found)
         )

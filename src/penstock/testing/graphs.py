@@ -6,8 +6,9 @@ asked for. Everything drawn is a `Sketch`, so what it must come to is known (`ou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.ids import CommandId, StepId
 from penstock.run.commands import (
@@ -28,6 +29,8 @@ from penstock.workflow.spec import JoinRule, Step
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn, SearchStrategy
 
+T = TypeVar("T")
+
 ALWAYS = 99
 """More failures than anything tries."""
 
@@ -37,21 +40,22 @@ EXTRA = "test:extra"
 _JOINS: tuple[JoinRule, ...] = ("all_success", "none_failed", "any_success", "all_done")
 
 
+@cache
 def sketches(*, most: int = 8, children: bool = True, threads: bool = True) -> SearchStrategy[Sketch]:
     """Workflows of up to `most` steps, with children of their own and functions in threads if wanted."""
     from hypothesis import strategies as st
 
     @st.composite
     def sketch(draw: DrawFn) -> Sketch:
-        inner = draw(_child()) if children and draw(st.integers(0, 3)) == 3 else None
+        dice = _Dice(draw)
+        child = _child(dice) if children and dice.rarely(3) else None
         nodes: list[Node] = []
-        for n in range(draw(st.integers(1, most))):
-            nodes.append(draw(_nodes(f"s{n}", tuple(nodes), inner, threads=threads)))
-        ids = [node.id for node in nodes]
+        for n in range(dice.number(1, most)):
+            nodes.append(_node(dice, f"s{n}", nodes, child=child, threads=threads))
         return Sketch(
             nodes=tuple(nodes),
-            max_parallel=draw(st.sampled_from((1, 2, 3, 32))),
-            outputs=tuple(draw(st.lists(st.sampled_from(ids), unique=True, max_size=2))),
+            max_parallel=dice.one((32, 1, 2, 3)),
+            outputs=dice.some([node.id for node in nodes], 2),
         )
 
     return sketch()
@@ -59,115 +63,130 @@ def sketches(*, most: int = 8, children: bool = True, threads: bool = True) -> S
 
 def commands(sketch: Sketch, *, most: int = 6) -> SearchStrategy[list[tuple[int, Command]]]:
     """Commands, sensible and not, each with the moment it comes: the number of facts before it."""
-    from hypothesis import strategies as st
-
-    steps = st.sampled_from([StepId(node.id) for node in sketch.nodes] + [StepId("nobody")])
-    ids = st.sampled_from([CommandId(f"c{n}") for n in range(8)])
-    # Adding `x` arguments would make a step fail: changing what it reads must not.
-    args: SearchStrategy[dict[str, Any]] = st.fixed_dictionaries({"got": st.just({})})
-    one = st.one_of(
-        st.builds(Abort, id=ids),
-        st.builds(Pause, id=ids),
-        st.builds(Resume, id=ids),
-        st.builds(Resume, id=ids),
-        st.builds(SkipStep, id=ids, step=steps),
-        st.builds(SkipLayer, id=ids, layer=st.integers(-1, 4)),
-        st.builds(ModifyArgs, id=ids, step=steps, args=args),
-        st.builds(RetryStep, id=ids, step=steps),
-        st.builds(RetryStep, id=ids, step=steps),
-        st.builds(Message, id=ids, text=st.sampled_from(("", "go on"))),
-        st.builds(InjectTasks, id=ids, steps=_injections(steps)),
-    )
-    return st.lists(st.tuples(st.integers(0, 25), one), max_size=most)
+    return _commands(tuple(StepId(node.id) for node in sketch.nodes), most)
 
 
-def _injections(steps: SearchStrategy[StepId]) -> SearchStrategy[tuple[Step, ...]]:
-    from hypothesis import strategies as st
-
-    step = st.builds(
-        Step,
-        id=st.sampled_from([StepId(f"x{n}") for n in range(3)]),
-        uses=st.sampled_from((EXTRA, EXTRA, EXTRA, "test:unknown", "py:os:getcwd")),
-        needs=st.lists(steps, unique=True, max_size=2).map(tuple),
-        join=st.sampled_from(_JOINS),
-    )
-    return st.lists(step, min_size=1, max_size=2).map(tuple)
-
-
-def _child() -> SearchStrategy[Sketch]:
+@cache
+def _commands(steps: tuple[StepId, ...], most: int) -> SearchStrategy[list[tuple[int, Command]]]:
     from hypothesis import strategies as st
 
     @st.composite
-    def child(draw: DrawFn) -> Sketch:
-        nodes: list[Node] = []
-        for n in range(draw(st.integers(1, 3))):
-            nodes.append(draw(_nodes(f"c{n}", tuple(nodes), None, threads=False, again=True)))
-        return Sketch(name="child", nodes=tuple(nodes), max_parallel=2, outputs=(nodes[-1].id,))
+    def several(draw: DrawFn) -> list[tuple[int, Command]]:
+        dice = _Dice(draw)
+        return [(dice.number(0, 25), _command(dice, steps)) for _ in range(dice.number(0, most))]
 
-    return child()
+    return several()
 
 
-def _nodes(
-    id: str, before: Sequence[Node], child: Sketch | None, *, threads: bool, again: bool = False
-) -> SearchStrategy[Node]:
+class _Dice:
+    """Draws by small numbers only, which is quick, and shrinks towards the first of everything."""
+
+    def __init__(self, draw: DrawFn) -> None:
+        self._draw = draw
+
+    def number(self, least: int, most: int) -> int:
+        return self._draw(_numbers(least, most))
+
+    def one(self, choices: Sequence[T]) -> T:
+        return choices[self.number(0, len(choices) - 1)]
+
+    def some(self, choices: Sequence[str], most: int) -> tuple[str, ...]:
+        if not choices:
+            return ()
+        return tuple(sorted({self.one(choices) for _ in range(self.number(0, most))}))
+
+    def rarely(self, n: int) -> bool:
+        """True once in `n + 1` times."""
+        return self.number(0, n) == n
+
+
+@cache
+def _numbers(least: int, most: int) -> SearchStrategy[int]:
+    from hypothesis import strategies as st
+
+    return st.integers(least, most)
+
+
+def _child(dice: _Dice) -> Sketch:
+    nodes: list[Node] = []
+    for n in range(dice.number(1, 3)):
+        nodes.append(_node(dice, f"c{n}", nodes, child=None, threads=False, again=True))
+    return Sketch(name="child", nodes=tuple(nodes), max_parallel=2, outputs=(nodes[-1].id,))
+
+
+def _node(
+    dice: _Dice, id: str, before: Sequence[Node], *, child: Sketch | None, threads: bool, again: bool = False
+) -> Node:
     """A step that may need those `before` it. `again`: it may be run several times and must act the same."""
-    from hypothesis import strategies as st
-
-    @st.composite
-    def node(draw: DrawFn) -> Node:
-        needs = _some(draw, [each.id for each in before])
-        join = draw(st.sampled_from(_JOINS)) if needs else "all_success"
-        given: dict[str, Any] = {"id": id, "needs": needs, "join": join}
-        given["reads"] = _some(draw, needs) if needs else ()
-        given["when"] = _when(draw, [each for each in before if each.id in needs], join)
-        given["max_attempts"] = tries = draw(st.sampled_from((1, 1, 1, 2, 3)))
-        given["backoff"] = draw(st.sampled_from((0.0, 0.5, 1.0)))
-        given["effect"] = "read" if again else draw(st.sampled_from(("read", "idempotent", "write")))
-        given["carry_on"] = draw(st.integers(0, 5)) == 0
-        if draw(st.integers(0, 3)) == 0:
-            given["items"] = tuple(_fate(draw, tries, again) for _ in range(draw(st.integers(0, 4))))
-            given["keep"] = draw(st.booleans())
-            given["max_parallel"] = draw(st.sampled_from((None, 1, 2)))
-        else:
-            given["fate"] = _fate(draw, tries, again)
-        if child is not None and draw(st.integers(0, 2)) == 0:
-            return Node(**given | {"child": child, "reads": ()})
-        return Node(**given, timeout=10.0, blocking=threads and draw(st.integers(0, 5)) == 0)
-
-    return node()
+    needs = dice.some([each.id for each in before], 3)
+    join = dice.one(_JOINS) if needs else "all_success"
+    given: dict[str, Any] = {"id": id, "needs": needs, "join": join, "reads": dice.some(needs, 2)}
+    given["when"] = _when(dice, [each for each in before if each.id in needs], join)
+    given["max_attempts"] = tries = dice.one((1, 1, 1, 2, 3))
+    given["backoff"] = dice.one((0.0, 0.5, 1.0))
+    given["effect"] = "read" if again else dice.one(("read", "idempotent", "write"))
+    given["carry_on"] = dice.rarely(5)
+    if dice.rarely(3):
+        given["items"] = tuple(_fate(dice, tries, again=again) for _ in range(dice.number(0, 4)))
+        given["keep"] = dice.rarely(1)
+        given["max_parallel"] = dice.one((None, 1, 2))
+    else:
+        given["fate"] = _fate(dice, tries, again=again)
+    if child is not None and dice.rarely(2):
+        return Node(**given | {"child": child, "reads": ()})
+    return Node(**given, timeout=10.0, blocking=threads and dice.rarely(5))
 
 
-def _some(draw: DrawFn, ids: Sequence[str]) -> tuple[str, ...]:
-    from hypothesis import strategies as st
-
-    if not ids:
-        return ()
-    return tuple(sorted(draw(st.lists(st.sampled_from(list(ids)), unique=True, max_size=3))))
-
-
-def _when(draw: DrawFn, needs: Sequence[Node], join: JoinRule) -> Condition | None:
-    from hypothesis import strategies as st
-
-    match draw(st.integers(0, 7)):
-        case 0:
-            return Condition(holds=draw(st.booleans()))
-        case 1:
+def _when(dice: _Dice, needs: Sequence[Node], join: JoinRule) -> Condition | None:
+    match dice.number(0, 7):
+        case 6:
+            return Condition(holds=dice.rarely(1))
+        case 7:
             # With `any_success` the step may be judged before its other needs have ended.
             plain = [each.id for each in needs if each.items is None and each.child is None]
             if plain and join != "any_success":
-                return Condition(step=draw(st.sampled_from(plain)), value=draw(st.sampled_from((1, 2))))
+                return Condition(step=dice.one(plain), value=dice.number(1, 2))
     return None
 
 
-def _fate(draw: DrawFn, tries: int, again: bool) -> Fate:
-    from hypothesis import strategies as st
-
-    fails = draw(st.sampled_from((0, 0, 0, 1, 2, ALWAYS)))
+def _fate(dice: _Dice, tries: int, *, again: bool) -> Fate:
+    fails = dice.one((0, 0, 0, 1, 2, ALWAYS))
     if again and fails >= tries:
         fails = ALWAYS
     return Fate(
-        value=draw(st.sampled_from((1, 2))),
-        seconds=draw(st.sampled_from((0.0, 0.0, 1.0, 2.5))),
+        value=dice.number(1, 2),
+        seconds=dice.one((0.0, 0.0, 1.0, 2.5)),
         fails=fails,
-        hangs=fails > 0 and draw(st.integers(0, 2)) == 0,
+        hangs=fails > 0 and dice.rarely(2),
+    )
+
+
+def _command(dice: _Dice, steps: Sequence[StepId]) -> Command:
+    id = CommandId(f"c{dice.number(0, 7)}")
+    step = dice.one((*steps, StepId("nobody")))
+    wishes: tuple[Callable[[], Command], ...] = (
+        lambda: Message(id=id, text=dice.one(("go on", ""))),
+        lambda: Pause(id=id),
+        lambda: Resume(id=id),
+        lambda: Resume(id=id),
+        lambda: SkipStep(id=id, step=step),
+        lambda: SkipLayer(id=id, layer=dice.number(-1, 4)),
+        lambda: ModifyArgs(id=id, step=step, args={"got": {}}),
+        lambda: RetryStep(id=id, step=step),
+        lambda: RetryStep(id=id, step=step),
+        lambda: InjectTasks(id=id, steps=_injection(dice, steps)),
+        lambda: Abort(id=id),
+    )
+    return dice.one(wishes)()
+
+
+def _injection(dice: _Dice, steps: Sequence[StepId]) -> tuple[Step, ...]:
+    return tuple(
+        Step(
+            id=StepId(f"x{dice.number(0, 2)}"),
+            uses=dice.one((EXTRA, EXTRA, EXTRA, "test:unknown", "py:os:getcwd")),
+            needs=tuple(map(StepId, dice.some((*steps, "nobody"), 2))),
+            join=dice.one(_JOINS),
+        )
+        for _ in range(dice.number(1, 2))
     )

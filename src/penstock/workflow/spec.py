@@ -49,7 +49,7 @@ class Retry(_Value, frozen=True):
 
     max_attempts: int = 1
     backoff: float = 1.0
-    """Seconds before the second attempt; doubles each time, up to `policy.retry.LONGEST`."""
+    """Seconds before the second attempt; doubles each time, up to a minute or this, if it is longer."""
     jitter: float = 0.1
     """Share of the wait that is spread, 0 to 1."""
     on: tuple[str, ...] = ()
@@ -155,6 +155,8 @@ class Config(_Value, frozen=True):
 
 
 class Step(_Value, frozen=True):
+    """A node of a workflow: what it calls, with what, when, and what becomes of a failure."""
+
     id: StepId
     uses: str
     with_: Mapping[str, Any] = msgspec.field(default_factory=dict, name="with")

@@ -19,13 +19,16 @@ def unsupported(workflow: Workflow) -> list[Problem]:
     """Everything that stops this version from running the workflow; empty when nothing does."""
     found = [Problem(message, _HINT, where=where) for where, message in _of_workflow(workflow)]
     for step in workflow.steps:
-        found.extend(unsupported_in(step))
+        found.extend(unsupported_in(step, workflow.config.approval))
     return found
 
 
-def unsupported_in(step: Step) -> list[Problem]:
-    """Everything that stops this version from running one step."""
-    return [Problem(message, _HINT, where=f"steps.{step.id}.{key}") for key, message in _of_step(step)]
+def unsupported_in(step: Step, approval: str) -> list[Problem]:
+    """Everything that stops this version from running one step of a workflow with this `approval`."""
+    wanted = step.approval or approval
+    return [
+        Problem(message, _HINT, where=f"steps.{step.id}.{key}") for key, message in _of_step(step, wanted)
+    ]
 
 
 def _of_workflow(workflow: Workflow) -> Iterator[tuple[str, str]]:
@@ -49,7 +52,7 @@ def _of_workflow(workflow: Workflow) -> Iterator[tuple[str, str]]:
             yield key, f"{key} is not carried out"
 
 
-def _of_step(step: Step) -> Iterator[tuple[str, str]]:
+def _of_step(step: Step, approval: str) -> Iterator[tuple[str, str]]:
     name = repr(step.id)
     if step.uses.startswith("agent:"):
         yield "uses", f"step {name} calls an agent, which is not carried out"
@@ -59,7 +62,7 @@ def _of_step(step: Step) -> Iterator[tuple[str, str]]:
         yield "gate", f"step {name} has a gate, which is not carried out"
     if step.approval == "always":
         yield "approval", f"step {name} asks a person first, which is not carried out"
-    elif step.approval != "never" and (step.critical or step.effect == "destructive"):
+    elif approval != "never" and (step.critical or step.effect == "destructive"):
         key = "critical" if step.critical else "effect"
         yield key, f"step {name} is critical and would need a person's approval, which is not carried out"
     if step.ail:

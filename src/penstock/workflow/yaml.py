@@ -309,18 +309,23 @@ def _too_large(file: str) -> Problem:
     return Problem(limit, "use templates, or move parts into child workflows", file=file)
 
 
+def _row(text: str, line: int) -> str:
+    return "".join(text.splitlines()[line - 1 : line])
+
+
 def _syntax_problem(error: yaml.MarkedYAMLError, text: str, file: str) -> Problem:
     mark = error.problem_mark or error.context_mark
     line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
     message = error.problem or "not valid YAML"
     hint = next((hint for start, hint in _SYNTAX_HINTS.items() if message.startswith(start)), "")
     if "cannot start any token" in message:
-        rows = text.splitlines()[line - 1 : line]
-        character = rows[0][column - 1 : column] if rows else ""
+        character = _row(text, line)[column - 1 : column]
         if character == "\t":
             message, hint = "a tab cannot indent YAML", "use spaces"
         else:
             message, hint = f"a value cannot start with {character!r}", "quote the value"
+    elif "'}'" in message and "${" in _row(text, line):
+        hint = 'quote an expression inside braces: {path: "${ … }"}'
     elif error.context_mark and error.context and error.context_mark.line + 1 < line:
         message = f"{error.context} that starts on line {error.context_mark.line + 1}, {message}"
     return Problem(f"not valid YAML: {message}", hint, file=file, line=line, column=column)
