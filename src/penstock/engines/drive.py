@@ -107,8 +107,7 @@ class Drive:
         self.stream = Stream(after=run.seq, kept=KEPT_LASTING if journal.lasting else KEPT)
         self.finished: asyncio.Future[Result] = self.loop.create_future()
         self._lasting = journal.lasting
-        fetch = (lambda seq: engine.store.output(run.id, seq)) if self._lasting else None
-        self.outputs = Outputs(run, fetch)
+        self.outputs = Outputs(run, self._fetch if self._lasting else None)
         self._works = flow.works
         self._facts: deque[Fact] = deque()
         self._busy = False
@@ -123,6 +122,7 @@ class Drive:
         self._deadlines: Deadlines[_Live] = Deadlines(self.loop, self._expired)
         self._create_task = self.loop.create_task
         self._copy_context = contextvars.copy_context().copy
+        self._began = run.seq
         self._commands = 0
         self._turn = asyncio.Lock()
         self._keeper = Keeper(engine.store.checkpoints, run) if self._lasting else None
@@ -149,9 +149,10 @@ class Drive:
 
     async def send(self, command: Command) -> Event:
         """Hand a command to the run; returns the event that accepted it."""
-        self._commands += 1
         if not command.id:
-            command = msgspec.structs.replace(command, id=CommandId(f"{self.id}!{self._commands}"))
+            self._commands += 1
+            id = CommandId(f"{self.id}!{self._began}.{self._commands}")
+            command = msgspec.structs.replace(command, id=id)
         if self.run.ended:
             raise CommandRejected(f"the run has ended ({self.run.status})")
         answer = self._answers.get(command.id)
@@ -268,10 +269,14 @@ class Drive:
                 if self._answers and type(fact) is CommandReceived:
                     self._answer(fact.command, batch)
                 if batch:
-                    self.journal.append(batch)
                     if self._lasting:
+                        self._note_status()
+                        self.journal.append(batch)
                         self._hold(batch)
                     else:
+                        self.journal.append(batch)
+                        if type(fact) is CommandReceived:
+                            self.outputs.saw(batch)  # someone may have given an output
                         self.stream.publish(batch)
                         for effect in effects(run, batch):
                             if type(effect) is StartTask:
@@ -289,7 +294,6 @@ class Drive:
         """Do what may be done at once; the rest, and telling anyone, waits until the batch is durable."""
         run = self.run
         self.outputs.saw(batch)
-        self._note_status()
         waits: list[Effect] = []
         now: list[Effect] = []
         for effect in effects(run, batch):
@@ -303,6 +307,12 @@ class Drive:
         if self._lasting and status != self._status:
             self._status = status
             self.journal.note(status, self.run.reason)
+
+    async def _fetch(self, seq: int) -> Any:
+        """An output from the store, which may still be on its way there."""
+        if self.journal.durable < seq:
+            await self.journal.sync()
+        return await self.engine.store.output(self.id, seq)
 
     def _must_wait(self, effect: Effect) -> bool:
         if isinstance(effect, StartTask):

@@ -11,6 +11,9 @@ from array import array
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+from msgspec import UNSET
+
 from penstock.ids import StepId
 from penstock.run.events import Event, MapStarted, TaskCompleted
 from penstock.run.state import SUCCEEDED, Run, dig
@@ -60,15 +63,20 @@ class Outputs:
         self._maps.setdefault(step, array("q", bytes(8 * len(items))))
 
     def saw(self, events: Sequence[Event]) -> None:
-        """Note where the outputs of items are found."""
+        """Note where the outputs of items are found, and keep those that nobody kept."""
         index = self.run.graph.index
         for event in events:
-            if isinstance(event, TaskCompleted) and self._maps:
-                i = index[event.step]
-                if event.item is not None:
-                    self._maps[i][event.item] = event.seq
-                else:
-                    self._lists.pop(i, None)
+            if not isinstance(event, TaskCompleted):
+                continue
+            i, item = index[event.step], event.item
+            if item is not None:
+                self._maps[i][item] = event.seq
+            elif i in self._maps:
+                self._lists.pop(i, None)
+                continue
+            if (i if item is None else (i, item)) not in self._held and event.output is not UNSET:
+                # Not from a task of ours: someone gave it.
+                self.keep(i, item, event.output, len(msgspec.json.encode(event.output)))
 
     def recall(self, events: Iterable[Event]) -> None:
         """Learn from a history where the items of its maps are found."""

@@ -161,7 +161,7 @@ _FLAGGED = re.compile(
     rf"""(?:[ \t]{{1,8}}|["'],[ \t]{{0,8}}["']))(?!-|{re.escape(GONE)})[^\s"'`]+"""
 )
 
-_SCHEMED = re.compile(r"(?<![A-Za-z])((?ai:bearer|basic)[ \t]{1,8})([A-Za-z0-9._~+/\-]{8,}=*)")
+_SCHEMED = re.compile(r"((?ai:bearer|basic)[ \t]{1,8})([A-Za-z0-9._~+/\-]{8,}=*)")
 
 
 def _schemed(found: re.Match[str]) -> str:

@@ -15,6 +15,7 @@ from msgspec import UNSET
 
 from penstock.policy import retry as retry_policy
 from penstock.run import accept, orphans, reducers
+from penstock.run.commands import Decide
 from penstock.run.control import control_values, too_large
 from penstock.run.events import (
     BudgetWarned,
@@ -76,6 +77,9 @@ def decide(run: Run, fact: Fact, now: float) -> list[Event]:
             if run.ended:
                 return batch  # its last event stays its last
             accept.command(run, fact, now, batch)
+            if isinstance(fact.command, Decide):
+                for i in [i for i, state in run.maps.items() if state.count >= 0]:
+                    _close_map(run, i, now, batch)  # its last open item may just have been decided
         case OutputsCollected():
             if run.open == 0 and not run.ended:
                 _end(run, fact, now, batch)

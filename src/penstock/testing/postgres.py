@@ -68,15 +68,8 @@ class Server:
             time.sleep(0.01)
 
     def _launch(self) -> subprocess.Popen[bytes]:
-        command = [
-            self._programs / "postgres",
-            "-D",
-            self._data,
-            "-k",
-            self._folder,
-            "-c",
-            "listen_addresses=",
-        ]
+        options = ("-D", self._data, "-k", str(self._folder), "-c", "listen_addresses=")
+        command = [str(self._programs / "postgres"), *options]
         with (self._folder / "log").open("ab") as log:
             return subprocess.Popen(  # noqa: S603 - our own command
                 command,

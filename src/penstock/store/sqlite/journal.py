@@ -25,7 +25,7 @@ GIVE_WAY = 0.00005
 
 class SqliteJournal:
     lasting = True
-    __slots__ = ("_last", "_loop", "_since", "_store", "_watcher", "durable", "key", "run")
+    __slots__ = ("_last", "_loop", "_since", "_status", "_store", "_watcher", "durable", "key", "run")
 
     def __init__(self, store: SqliteStore, run: RunId, key: int, last: int) -> None:
         self.run = run
@@ -34,6 +34,7 @@ class SqliteJournal:
         self._store = store
         self._watcher: Watcher | None = None
         self._since = 0.0
+        self._status: tuple[str, str] | None = None
         self._loop = asyncio.get_running_loop()
 
     def watch(self, watcher: Watcher) -> None:
@@ -45,7 +46,8 @@ class SqliteJournal:
         for ref, body in blobs:
             put(Job([("INSERT OR IGNORE INTO blobs VALUES (?, ?)", (ref, self._store.seal.seal(body)))]))
         self._last = last = events[-1].seq
-        put(Segment(self.run, self.key, events[0].seq, last, line, self._arrived, self._lost))
+        put(Segment(self.run, self.key, events[0].seq, last, line, self._arrived, self._lost, self._status))
+        self._status = None
         now = time.monotonic()
         if not self._since:
             self._since = now
@@ -53,9 +55,7 @@ class SqliteJournal:
             time.sleep(GIVE_WAY)  # beside a busy loop the writer cannot get the GIL back
 
     def note(self, status: str, reason: str) -> None:
-        ended = time.time() if status in ("succeeded", "failed", "partial", "aborted") else None
-        sql = "UPDATE runs SET status = ?, reason = ?, ended = ? WHERE key = ?"
-        self._store.writer.put(Job([(sql, (status, reason, ended, self.key))]))
+        self._status = (status, reason)
 
     async def sync(self) -> None:
         await self._store.write([])

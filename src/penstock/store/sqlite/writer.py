@@ -32,7 +32,7 @@ _HELD = "SELECT 1 FROM leases WHERE run = ? AND owner = ?"
 class Segment:
     """A batch of one run. All that one commit adds to a run becomes one row."""
 
-    __slots__ = ("arrived", "first", "key", "last", "line", "lost", "run")
+    __slots__ = ("arrived", "first", "key", "last", "line", "lost", "run", "status")
 
     def __init__(
         self,
@@ -43,7 +43,10 @@ class Segment:
         line: bytes,
         arrived: Callable[[int], None],
         lost: Callable[[], None],
+        status: tuple[str, str] | None = None,
     ) -> None:
+        self.status = status
+        """How the run stands from this batch on, and why; None when that has not changed."""
         self.run = run
         self.key = key
         self.first = first
@@ -159,6 +162,7 @@ class Writer:
                 told.append(_tell(job.done, results))
         if runs:
             self._insert(db, runs)
+            _mark(db, runs)
             told += [_tell(segments[-1].arrived, segments[-1].last) for segments in runs.values()]
         db.commit()
         return told
@@ -189,6 +193,17 @@ class Writer:
                 row[0] for row in rows if db.execute("SELECT 1 FROM events WHERE id = ?", row[:1]).fetchone()
             ]
             raise _Wrong([s for id in taken for s in runs[id >> 32]], error) from error
+
+
+def _mark(db: sqlite3.Connection, runs: dict[int, list[Segment]]) -> None:
+    """Say how runs stand, in the commit that makes it so."""
+    for key, segments in runs.items():
+        status = next((segment.status for segment in reversed(segments) if segment.status), None)
+        if status is not None:
+            ended = time.time() if status[0] in ("succeeded", "failed", "partial", "aborted") else None
+            db.execute(
+                "UPDATE runs SET status = ?, reason = ?, ended = ? WHERE key = ?", (*status, ended, key)
+            )
 
 
 class _Wrong(Exception):
