@@ -16,6 +16,8 @@ from penstock.run.events import (
     CommandAccepted,
     CommandRefused,
     DagChanged,
+    DecisionMade,
+    DecisionRequired,
     Event,
     LayerStarted,
     MapStarted,
@@ -87,6 +89,15 @@ def _refused(event: CommandRefused) -> str:
     return f"{event.name}: {one_line(event.reason)}"
 
 
+def _asked(event: DecisionRequired) -> str:
+    return f"{event.decision}: {one_line(event.summary)}"
+
+
+def _answered(event: DecisionMade) -> str:
+    by = f" by {event.by}" if event.by else ""
+    return f"{event.decision}: {event.verb}{by}" + (f": {one_line(event.message)}" if event.message else "")
+
+
 def _ended(event: WorkflowCompleted) -> str:
     return event.status + (f": {one_line(event.reason)}" if event.reason else "")
 
@@ -108,6 +119,8 @@ _PROGRESS: dict[type, tuple[str, _Sayer]] = {
     TaskCompleted: ("done", task),
     TaskFailed: ("failed", _failed),
     TaskSkipped: ("skipped", lambda event: f"{event.step}: {one_line(event.reason)}"),
+    DecisionRequired: ("asks", _asked),
+    DecisionMade: ("answer", _answered),
     BudgetWarned: ("limit", _warned),
     CommandAccepted: ("command", _command),
     CommandRefused: ("refused", _refused),

@@ -25,6 +25,8 @@ PERIOD: Final = 0.1
 NAME: Final = 32
 """Cells for a step's name, at most."""
 BAR: Final = 24
+ASKED: Final = 3
+"""Open decisions shown."""
 
 Peek = Callable[[StepId], tuple[int, int] | None]
 """How far the child run of a step has come: steps ended, and all of them."""
@@ -33,6 +35,7 @@ COLOURS: Final[dict[str, str]] = {
     "waiting": "dim",
     "running": "cyan",
     "retrying": "yellow",
+    "asking": "magenta",
     "succeeded": "green",
     "failed": "red",
     "skipped": "dim",
@@ -41,10 +44,10 @@ COLOURS: Final[dict[str, str]] = {
     "paused": "yellow",
 }
 _MARKS: Final[dict[str, str]] = {
-    "waiting": "·", "running": "●", "retrying": "↻", "succeeded": "✓", "failed": "✗", "skipped": "–",
+    "waiting": "·", "running": "●", "retrying": "↻", "asking": "?", "succeeded": "✓", "failed": "✗", "skipped": "–",
 }  # fmt: skip
 _ASCII_MARKS: Final[dict[str, str]] = {
-    "waiting": ".", "running": "*", "retrying": "~", "succeeded": "+", "failed": "x", "skipped": "-",
+    "waiting": ".", "running": "*", "retrying": "~", "asking": "?", "succeeded": "+", "failed": "x", "skipped": "-",
 }  # fmt: skip
 _SPIN: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _ASCII_SPIN: Final = "|/-\\"
@@ -82,10 +85,11 @@ class Screen:
 
     def frame(self, now: float) -> Text:
         view = self._view
-        room = max(4, self._console.height - 5)
+        asks = self._asks()
+        room = max(4, self._console.height - 5 - len(asks))
         names = min(NAME, view.widest)
         body = self._whole(now, names) if len(view.rows) <= room else self._part(now, names, room)
-        lines = [self._head(now), Text(), *body, Text(), self._foot()]
+        lines = [self._head(now), Text(), *body, *asks, Text(), self._foot()]
         if view.ended and view.reason:
             lines.append(Text(one_line(view.reason), COLOURS[view.status]))
         width = self._console.width
@@ -101,8 +105,21 @@ class Screen:
         if view.started:
             took = span(view.at - view.started) if view.ended else ticking(now - view.started)
         return Text.assemble(
-            (view.workflow, "bold"), (f"  {self._run}  ", "dim"), (state, colour), (f"  {took}", "")
+            (view.workflow, "bold"),
+            (f"  {self._run}  ", "dim"),
+            (state, colour),
+            f"  {took}",
+            (f"  {view.note}" if view.note and not view.ended else "", "yellow"),
         )
+
+    def _asks(self) -> list[Text]:
+        """The open decisions, the first few of them."""
+        if self._view.ended:
+            return []
+        return [
+            Text.assemble((f"? {asked.decision}  ", "magenta"), one_line(asked.summary))
+            for asked in islice(self._view.decisions.values(), ASKED)
+        ]
 
     def _foot(self) -> Text:
         view = self._view
@@ -189,6 +206,9 @@ class Screen:
                 return Text(
                     f"attempt {row.attempt} failed, again in {wait}: {one_line(row.reason)}", "yellow"
                 )
+            case "asking":
+                asks = f"{count(row.asks, 'item')}: " if row.asks else ""
+                return Text(f"{asks}waits for a decision", "magenta")
             case "failed":
                 tries = f"{row.attempt} attempts: " if row.attempt > 1 else ""
                 return Text(f"{tries}{one_line(row.reason)}", "red")

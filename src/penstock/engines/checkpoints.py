@@ -6,6 +6,7 @@ late, it may be missing, and one that cannot be read is passed over.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 KEPT = 5
 """Checkpoints of one run, unless `retention.checkpoints` says otherwise."""
 
-BYTES_PER_EVENT = 1024
-"""What keeping checkpoints may add to the cost of an event: large states are kept less often."""
+SHARE = 0.005
+"""Of the time a run takes, what keeping checkpoints may cost: large states are kept less often."""
 
 
 class Keeper:
@@ -37,14 +38,15 @@ class Keeper:
         config = run.graph.workflow.config
         self._mode = config.checkpoints
         self._keep = int(config.retention.get("checkpoints", KEPT))
-        self._last = run.seq
-        self._size = 0
+        self._next = 0.0
+        """Not before this moment: the last one must have been worth its cost."""
 
     def consider(self, batch: Sequence[Event], outputs: Outputs) -> None:
         """Keep the fold if this batch is an occasion for it. The fold must stand at the end of the batch."""
         run = self._run
         if run.ended or batch[-1].seq != run.seq or not self._occasion(batch):
             return
+        began = time.monotonic()
         state = msgspec.json.encode({"run": run.snapshot(), "maps": outputs.places()}, order="sorted")
         record = CheckpointRecord(
             checkpoint=f"{run.id}@{run.seq}",
@@ -55,14 +57,15 @@ class Keeper:
             size=len(state),
         )
         self._checkpoints.save(record, state, keep=self._keep)
-        self._last, self._size = run.seq, len(state)
+        now = time.monotonic()
+        self._next = now + (now - began) / SHARE
 
     def _occasion(self, batch: Sequence[Event]) -> bool:
         if any(isinstance(event, Checkpointed) for event in batch):
             return True
         kinds = {"per_layer": LayerStarted, "per_task": TaskCompleted}
         kind = kinds.get(self._mode)
-        if kind is None or (self._run.seq - self._last) * BYTES_PER_EVENT < self._size:
+        if kind is None or time.monotonic() < self._next:
             return False
         return any(isinstance(event, kind) for event in batch)
 

@@ -93,7 +93,7 @@ class Journal(Protocol):
         ...
 
     def note(self, status: str, reason: str) -> None:
-        """Say how the run will stand after the next batch, for lists of runs. Kept with that batch or not at all."""
+        """Say how the run stands after the next batch, for lists. Kept with that batch, or not at all."""
         ...
 
     async def sync(self) -> None:

@@ -26,6 +26,7 @@ BEAT = 2.0
 
 Statement = tuple[str, Sequence[Any]]
 
+_STATUS = "UPDATE runs SET status = ?, reason = ?, ended = ? WHERE key = ?"
 _HELD = "SELECT 1 FROM leases WHERE run = ? AND owner = ?"
 
 
@@ -152,6 +153,7 @@ class Writer:
             if isinstance(job, Segment):
                 runs.setdefault(job.key, []).append(job)
                 continue
+            told += self._flush(db, runs)  # a job may rely on what was taken before it
             results = []
             try:
                 for sql, values in job.statements:
@@ -160,11 +162,18 @@ class Writer:
                 raise _Wrong([job], error) from error
             if job.done is not None:
                 told.append(_tell(job.done, results))
-        if runs:
-            self._insert(db, runs)
-            _mark(db, runs)
-            told += [_tell(segments[-1].arrived, segments[-1].last) for segments in runs.values()]
+        told += self._flush(db, runs)
         db.commit()
+        return told
+
+    def _flush(self, db: sqlite3.Connection, runs: dict[int, list[Segment]]) -> list[Callable[[], None]]:
+        """Write what has been gathered."""
+        if not runs:
+            return []
+        self._insert(db, runs)
+        _mark(db, runs)
+        told = [_tell(segments[-1].arrived, segments[-1].last) for segments in runs.values()]
+        runs.clear()
         return told
 
     def _insert(self, db: sqlite3.Connection, runs: dict[int, list[Segment]]) -> None:
@@ -201,9 +210,7 @@ def _mark(db: sqlite3.Connection, runs: dict[int, list[Segment]]) -> None:
         status = next((segment.status for segment in reversed(segments) if segment.status), None)
         if status is not None:
             ended = time.time() if status[0] in ("succeeded", "failed", "partial", "aborted") else None
-            db.execute(
-                "UPDATE runs SET status = ?, reason = ?, ended = ? WHERE key = ?", (*status, ended, key)
-            )
+            db.execute(_STATUS, (*status, ended, key))
 
 
 class _Wrong(Exception):
