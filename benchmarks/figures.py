@@ -70,7 +70,7 @@ SHAPES = {"W1 fan-out": fan, "W2 chain": chain}
 
 def runner(flow: ps.Workflow, *, watched: bool = False) -> Execute:
     """One run of a flow; `watched`: someone reads every event meanwhile and sends a command."""
-    app = ps.open()
+    app = ps.open("memory:")
     app.prepare(flow)
 
     async def run() -> None:
@@ -259,7 +259,7 @@ async def _emitting(times: int) -> Figure:
 async def _commanding(times: int, tasks: int) -> Figure:
     """From putting a command in the queue of a busy loop until its effect is in the state."""
     flow = fan(tasks, suspend)
-    async with ps.open() as app:
+    async with ps.open("memory:") as app:
         app.prepare(flow)
         handle = await app.start(flow)
         taken = []

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import penstock as ps
+from penstock.ids import StepId
 from penstock.testing import clock
 
 Slot = tuple[str, float, float]
@@ -95,8 +96,8 @@ def engine(dag: Dag, workers: int, *, known: bool = True) -> list[Slot]:
         flow = ps.Workflow("makespan", max_parallel=workers)
         for i, parents in enumerate(dag.parents):
             flow.step(f"t{i}", body(i), needs=[f"t{p}" for p in parents], timeout=forever)
-        durations = {f"t{i}": seconds for i, seconds in enumerate(dag.seconds)} if known else None
-        async with ps.open() as penstock:
+        durations = {StepId(f"t{i}"): seconds for i, seconds in enumerate(dag.seconds)} if known else None
+        async with ps.open("memory:") as penstock:
             run = await penstock.start_with(flow, {}, durations=durations)
             (await run.result()).check()
 

@@ -18,7 +18,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
@@ -58,9 +57,9 @@ class Given:
 Line = dict[str, Any]
 
 
-def lines(command: list[str], *, cwd: Path | None = None) -> list[Line]:
+def lines(command: list[str]) -> list[Line]:
     """Run a script; its JSON lines."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, timeout=1800)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)}\n{done.stderr[-2000:]}")
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
@@ -73,21 +72,26 @@ def script(name: str, *arguments: str) -> list[Line]:
 # --- beside the peers -------------------------------------------------------------------------
 
 
-def workload(given: Given, key: str, *arguments: str, processes: int = 3) -> float:
-    """The median over a few processes; each takes the best of its repeats."""
+def workload(given: Given, key: str, *arguments: str) -> Line:
+    """The middle one of three processes; each takes the best of its repeats."""
     command = ["--common", str(given.common), *arguments, "--variant", "native"]
-    found = [script("bench_penstock.py", *command)[0] for _ in range(1 if given.small else processes)]
+    found = [script("bench_penstock.py", *command)[0] for _ in range(1 if given.small else 3)]
     wrong = [line["error"] for line in found if "error" in line]
     if wrong:
         raise SystemExit(f"bench_penstock.py {' '.join(arguments)}: {wrong[0]}")
-    return median(line[key] for line in found)
+    return sorted(found, key=lambda line: float(line[key]))[len(found) // 2]
 
 
 def beside(given: Given, key: str, *arguments: str) -> str:
-    """The best of the peers that `--peers` names, measured now."""
+    """The best of the peers that `--peers` names, measured now. One that cannot do it is no peer."""
     best: tuple[float, str] | None = None
     for python, path in given.peers:
-        for line in lines([python, path, *arguments]):
+        try:
+            found = lines([python, path, *arguments])
+        except (SystemExit, OSError, subprocess.TimeoutExpired) as error:
+            print(f"{path}: {error}", file=sys.stderr)
+            continue
+        for line in found:
             if key in line and (best is None or line[key] < best[0]):
                 best = (line[key], f"{line['peer']} {line['variant']}")
     return f"{best[1]} {shown(best[0])}" if best else ""
@@ -110,9 +114,19 @@ def engines(given: Given) -> Iterator[Row]:
                       note="needs --common")  # fmt: skip
             continue
         few = ["--n", "50", "--repeats", "2"] if given.small else []
-        ours = workload(given, key, *arguments, *ours_only, *few)
+        line = workload(given, key, *arguments, *ours_only, *few)
         here = "" if ours_only else beside(given, key, *arguments, *few)
-        yield Row(workload=name, ours=ours, limit=limit, unit=unit, published=published, here=here)
+        yield Row(workload=name, ours=line[key], limit=limit, unit=unit, published=published, here=here,
+                  note=remark(line))  # fmt: skip
+
+
+def remark(line: Line) -> str:
+    if "over_cp" in line:
+        return f"÷ critical path: {line['over_cp']}, bare {line['bare_over_cp']}"
+    if "cpu_us_per_task" in line:
+        bare = line["cpu_us_per_task"] / line["cpu_ratio"]
+        return f"{line['cpu_us_per_task']:.1f} µs a task, bare {bare:.1f} µs"
+    return ""
 
 
 # --- real data --------------------------------------------------------------------------------
@@ -224,8 +238,9 @@ def table(rows: list[Row]) -> str:
     widths = {name: max(map(len, [name, *cells])) for name, cells in columns.items()}
     printed = ["| " + " | ".join(name.ljust(widths[name]) for name in columns) + " |"]
     printed.append("|" + "|".join("-" * (width + 2) for width in widths.values()) + "|")
-    for i in range(len(rows)):
-        printed.append("| " + " | ".join(c[i].ljust(widths[name]) for name, c in columns.items()) + " |")
+    for cells in zip(*columns.values(), strict=True):
+        padded = (cell.ljust(width) for cell, width in zip(cells, widths.values(), strict=True))
+        printed.append(f"| {' | '.join(padded)} |")
     return "\n".join(printed)
 
 
@@ -241,7 +256,7 @@ def main() -> None:
     parser.add_argument("--common", type=Path, help="the folder of the peers' common.py")
     parser.add_argument("--data", type=Path, help="a folder with wfinstances/, cel/ and metrics/")
     parser.add_argument("--peers", type=_peer, nargs="+", default=[], metavar="PYTHON,SCRIPT",
-                        help="peers' scripts to run here, each with the Python that has the peer")  # fmt: skip
+                        help="peers' scripts to run here, each with a Python that has it")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="one JSON line per row")
     parser.add_argument("--small", action="store_true", help="tiny sizes: does it run at all?")
     asked = parser.parse_args()
@@ -256,6 +271,8 @@ def main() -> None:
                 print(f"{row.workload}: {row.mark}", file=sys.stderr, flush=True)
     if not asked.json:
         print(table(rows))
+    if given.small:
+        print("These sizes are tiny: the marks mean nothing.", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -177,7 +177,7 @@ MUTANTS = (
     Mutant("order: the least critical first", DECIDE, "key=lambda i: (-levels[i], i)", "key=lambda i: (levels[i], i)"),
     Mutant("engine: no timeout", DRIVE, 'self._cancel(live, "timeout")', "pass"),
     Mutant("engine: a stubborn task is waited for", DRIVE, "call_later(GRACE, self._abandon, live)", "call_later(1e9, self._abandon, live)"),
-    Mutant("stream: a gap is one short", STREAM, "missed = recent[0].seq - after - 1 if", "missed = recent[0].seq - after - 2 if"),
+    Mutant("stream: a gap is one short", STREAM, "missed = self.last - after - len(fresh)\n", "missed = self.last - after - len(fresh) - 1\n"),
     Mutant("outputs: arguments see failed steps' outputs", OUTPUTS, "        if self.run.phase[i] != SUCCEEDED:\n            return None\n", ""),
 )
 

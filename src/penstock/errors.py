@@ -11,6 +11,7 @@ PenstockError
 ├── RunFailed            a run ended without success, and the caller asked for an exception
 ├── Conflict             someone else appended to this run first
 ├── Owned                another process is driving this run
+├── Unfinished           this process let go of a run before its end; another can go on
 └── StoreError           the store cannot be read, or is not what it should be
     └── WrongKey         its payloads were sealed with another key
 
@@ -135,6 +136,15 @@ class Owned(PenstockError):
         super().__init__(f"run {run} is being driven by {owner}")
         self.run = run
         self.owner = owner
+
+
+class Unfinished(PenstockError):
+    """This process let go of the run before its end. `resume` goes on where it stopped."""
+
+    def __init__(self, run: RunId, reason: str) -> None:
+        super().__init__(f"run {run} is not finished: {reason}; resume it to go on")
+        self.run = run
+        self.reason = reason
 
 
 class StoreError(PenstockError):

@@ -8,6 +8,7 @@ can be compared with one that was not.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 from collections.abc import Callable
@@ -125,3 +126,11 @@ async def spread(task: ps.Task, n: Any = 0, count: int = 3) -> Any:
 async def read_much(task: ps.Task, n: Any = 0) -> Any:
     """More than an event can hold."""
     return await _do(task, "read", f"{number(n):03}" * (BIG // 3), 0)
+
+
+@ps.tool(effect="read")
+def wait_at_door(door: str) -> str:
+    """Wait for as long as someone keeps the door shut."""
+    with Path(door).open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+    return "through"

@@ -38,6 +38,7 @@ OUT = 1
 class Order(msgspec.Struct, kw_only=True):
     """What a victim is to do."""
 
+    program: str = "victim"
     folder: str
     store: str
     seed: int

@@ -19,6 +19,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -115,7 +116,8 @@ class Fresh:
     def victim(self, order: dict[str, Any]) -> Victim:
         out, theirs = os.pipe()
         errors = Path(order["folder"]) / "stderr"
-        command = [sys.executable, str(HERE / "victim.py"), json.dumps(order)]
+        program = HERE / f"{order.get('program', 'victim')}.py"
+        command = [sys.executable, str(program), json.dumps(order)]
         with errors.open("ab") as log:
             process = subprocess.Popen(command, stdout=theirs, stderr=log)
         os.close(theirs)
@@ -161,9 +163,8 @@ class Zygote:
 
 def serve(door: socket.socket) -> None:
     """Fork a victim for every order that comes."""
-    import victim
-
-    victim.warm_up()
+    import_module("victim").warm_up()
+    import_module("racer")
     gc.freeze()  # what is there is theirs as well, and stays
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps them
     while True:
@@ -180,15 +181,13 @@ def serve(door: socket.socket) -> None:
 
 def become(door: socket.socket, order: bytes, files: list[int]) -> None:
     """Be the victim. Never returns."""
-    import victim
-
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         door.close()
         for file, place in zip(files, (1, 2), strict=True):
             os.dup2(file, place)
             os.close(file)
-        victim.main(order.decode())
+        import_module(json.loads(order).get("program", "victim")).main(order.decode())
     except BaseException:  # noqa: BLE001 - a forked process must not return to its parent's code
         os.write(2, traceback.format_exc().encode())
     finally:

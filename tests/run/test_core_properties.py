@@ -92,8 +92,11 @@ def test_no_promise_is_broken_whatever_commands_come(
     simulation = simulate(sketch, order, commands)
 
     assert violations(definition, simulation.batches) == []
-    assert simulation.ended or simulation.run.paused
-    assert not simulation.under_way or simulation.ended
+    run = simulation.run
+    assert simulation.ended or run.paused
+    assert run.running == 0
+    if simulation.ended:
+        assert (run.timers, run.open, run.maps) == (0, 0, {})
 
 
 @given(steered(), ORDERS)

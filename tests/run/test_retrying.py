@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.policy import retry
+from penstock.run.effects import StartTimer
 from penstock.run.events import TaskFailed, TaskStarted
 from penstock.testing.graphs import ALWAYS
 from penstock.testing.simulate import Simulation
@@ -118,3 +120,28 @@ def test_a_map_whose_item_failed_for_good_tries_no_other_item_again() -> None:
 
     assert simulation.run.status == "failed"
     assert started.count(0) == 2
+
+
+def test_a_map_that_fails_takes_its_waiting_items_along() -> None:
+    """One item waits to be tried again, another fails for good: nothing is waited for any more."""
+    waits, fails = Fate(fails=1), Fate(fails=ALWAYS, hangs=True)
+    node = Node(id="a", items=(waits, fails), max_attempts=2, backoff=5.0, effect="write")
+    sketch = Sketch(nodes=(node, Node(id="busy")))
+    simulation = Simulation(sketch, build(sketch, Record(lambda: 0.0)).graph, _first_of(0))
+    simulation.begin()
+    for _ in range(3):  # the list, then both items
+        simulation.move()
+
+    run = simulation.run
+    assert run.step_status(0) == "failed"
+    assert (run.timers, run.running, run.maps) == (0, 1, {})
+
+
+def _first_of(step: int) -> Any:
+    """Tasks of this step first, timers last."""
+
+    def pick(choices: Any) -> Any:
+        tasks = [c for c in choices if getattr(c, "step", None) == step and not isinstance(c, StartTimer)]
+        return (tasks or choices)[0]
+
+    return pick

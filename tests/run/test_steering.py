@@ -80,6 +80,7 @@ class Bench:
         while self.simulation.move():
             pass
         assert violations(self.run.graph.workflow, self.simulation.batches) == []
+        assert (self.run.running, self.run.timers, self.run.open, self.run.maps) == (0, 0, 0, {})
         return self.run.status
 
     def status(self, step: str) -> str:
@@ -335,6 +336,24 @@ def test_a_step_injected_behind_a_failure_is_skipped_at_once() -> None:
     bench.send(InjectTasks(steps=(step("x", "a"), step("y", "a", join="all_done"))))
 
     assert (bench.status("x"), bench.status("y")) == ("skipped", "running")
+
+
+def test_an_injected_step_waits_for_a_slot_like_any_other() -> None:
+    bench = Bench(Node(id="a"), max_parallel=1)
+    bench.send(InjectTasks(steps=(step("x"),)))
+
+    assert bench.status("x") == "waiting"
+    assert bench.finish() == "succeeded"
+
+
+def test_a_step_freed_by_a_skip_waits_for_a_slot_like_any_other() -> None:
+    bench = Bench(
+        Node(id="hog"), Node(id="b", needs=("hog",)), Node(id="c", needs=("b",), join="all_done"), max_parallel=1
+    )
+    bench.send(SkipStep(step=StepId("b")))
+
+    assert bench.status("c") == "waiting"
+    assert bench.finish() == "succeeded"
 
 
 def test_an_injected_layer_is_one_more_than_that_of_its_needs() -> None:

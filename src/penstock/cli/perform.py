@@ -6,22 +6,24 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import typer
 
 from penstock.app import Penstock, RunHandle
-from penstock.cli import exits
-from penstock.cli.follow import Ended, follow, leave
-from penstock.cli.outlets import JsonLines, Outlet, PlainLines, claim_stdout, write
+from penstock.cli import exits, stores
+from penstock.cli.ask import Asker, asker
+from penstock.cli.follow import Begin, Begun, Ended, follow, leave
+from penstock.cli.outlets import Consumer, JsonLines, Outlet, PlainLines, claim_stdout, write
 from penstock.cli.signals import Interrupts
 from penstock.cli.text import legible, pretty
 from penstock.cli.view import View
-from penstock.ids import StepId, child_id
+from penstock.errors import CommandRejected
+from penstock.ids import RunId, StepId, child_id
+from penstock.run.events import DecisionRequired, Event
 from penstock.run.state import SUCCEEDED
-from penstock.workflow.read import Source
 
 SHOW_CURSOR = b"\x1b[?25h\r\n"
 
@@ -29,19 +31,21 @@ SHOW_CURSOR = b"\x1b[?25h\r\n"
 class Wishes(NamedTuple):
     """How the caller wants to hear of the run."""
 
-    json: bool
-    quiet: bool
-    save: Path | None
+    json: bool = False
+    quiet: bool = False
+    save: Path | None = None
+    store: str = ""
+    """As it was given on the command line, to be repeated in hints."""
 
 
-def perform(penstock: Penstock, source: Source, inputs: Mapping[str, Any], wishes: Wishes) -> NoReturn:
-    """Run the workflow, show what was asked for, and leave with the code that says how it went."""
+def perform(penstock: Penstock, wishes: Wishes, begin: Callable[[Stage], Begin]) -> NoReturn:
+    """Drive a run, show what was asked for, and leave with the code that says how it went."""
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
-    stage = Stage(penstock, source, wishes, Interrupts(loop))
+    stage = Stage(penstock, wishes, Interrupts(loop))
     try:
         with stage.interrupts:
-            going = follow(penstock, source, inputs, open=stage.open, interrupts=stage.interrupts)
+            going = follow(penstock, begin(stage), stage, stage.interrupts)
             ended = loop.run_until_complete(going)
             stage.finish(ended)
         code = ended.code
@@ -50,65 +54,154 @@ def perform(penstock: Penstock, source: Source, inputs: Mapping[str, Any], wishe
         code = exits.FAILED
     except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - the edge, as in `guarded`; but nothing may hold us up
         code = exits.report(error)
+        if stage.run is not None and code == exits.USAGE:
+            code = exits.FAILED  # it was not refused: it had begun
     leave(code, loop)
 
 
 class Stage:
-    """Where this run is shown."""
+    """Where this run is shown, and where its questions are asked."""
 
-    def __init__(self, penstock: Penstock, source: Source, wishes: Wishes, interrupts: Interrupts) -> None:
+    def __init__(self, penstock: Penstock, wishes: Wishes, interrupts: Interrupts) -> None:
         self.interrupts = interrupts
+        self.run: RunHandle | None = None
         self._penstock = penstock
-        self._source = source
         self._wishes = wishes
         self._saved = _create(wishes.save) if wishes.save else None
         self._terminal = sys.stdout is not None and sys.stdout.isatty()
         self._data = claim_stdout()
+        self._records: list[Outlet] = []
+        self._screen: Outlet | None = None
+        self._view: View | None = None
 
-    def open(self, run: RunHandle) -> list[Outlet]:
-        """The outlets of the run."""
-        wishes, outlets = self._wishes, []
+    @property
+    def asker(self) -> Asker | None:
+        """How to ask the person who is there; None when nobody is."""
+        return None if self._wishes.json or self._wishes.quiet else asker(self.interrupts)
+
+    async def open(self, begun: Begun) -> None:
+        self.run = run = begun.run
+        wishes = self._wishes
         if self._saved is not None:
-            outlets.append(Outlet(JsonLines(self._saved, run.id), name=str(wishes.save), vital=True))
+            self._records.append(Outlet(JsonLines(self._saved, run.id), name=str(wishes.save), vital=True))
         if wishes.json:
-            outlets.append(Outlet(JsonLines(self._data, run.id), name="stdout", vital=True))
+            self._records.append(Outlet(JsonLines(self._data, run.id), name="stdout", vital=True))
         elif not wishes.quiet and sys.stderr is not None:
-            graph = self._source.graph
-            view = View(zip(graph.ids, graph.layers, strict=True))
-            outlets.append(self._live(run, view) if drawable() else _plain(run, view))
-        return outlets
+            graph = run.state.graph
+            self._view = View(zip(graph.ids, graph.layers, strict=True))
+            if begun.after:
+                for event in await self._penstock.store.load(run.id):
+                    if event.seq <= begun.after:
+                        self._view.take(event)
+            self._screen = self._show(run, self._view, self._hint(run.id))
+
+    def put(self, event: Event) -> None:
+        for outlet in self._records:
+            outlet.put(event)
+        if self._screen is not None:
+            self._screen.put(event)
+
+    async def answer(self, run: RunHandle, asked: Sequence[DecisionRequired]) -> bool:
+        """Put the questions to the person at the terminal. False when nobody is there, or wants to answer."""
+        ask = self.asker
+        if ask is None or not asked or self._view is None:
+            return False
+        if self._screen is not None:
+            self._screen.close(None)
+        answered = False
+        for one in asked:
+            decided = await ask.decide(one)
+            if decided is None:
+                continue
+            try:
+                await self._penstock.send(one.decision.rpartition("?")[0], decided)
+                answered = True
+            except CommandRejected as error:
+                exits.say(str(error))
+        if answered:
+            self._screen = self._show(run, self._view)
+        return answered
+
+    def close(self, summary: dict[str, Any] | None) -> bool:
+        whole = True
+        for outlet in [*self._records, *([self._screen] if self._screen is not None else [])]:
+            outlet.close(summary)
+            if outlet.error is not None:
+                exits.say(f"{outlet.name}: {outlet.error}")
+                whole = whole and not outlet.vital
+        return whole
 
     def finish(self, ended: Ended) -> None:
-        """What is said and shown when the run is over."""
+        """What is said and shown when the run is over, or was let go of."""
         wishes, result = self._wishes, ended.result
         if wishes.json:
             return
         if wishes.quiet and result.reason:
-            exits.say(f"{self._source.workflow.name} {result.status}: {result.reason}")
+            exits.say(f"{result.state.graph.workflow.name} {result.status}: {result.reason}")
+        for text in after_words(ended, self._penstock, wishes):
+            exits.say(text)
         if result.outputs:
-            text = _for_people(result.outputs) if self._terminal else pretty(result.outputs)
-            with contextlib.suppress(BrokenPipeError):
-                write(self._data, f"{text}\n".encode(errors="backslashreplace"))
+            print_outputs(self._data, result.outputs, terminal=self._terminal)
 
-    def _live(self, run: RunHandle, view: View) -> Outlet:
-        from rich.console import Console
+    def _hint(self, run: RunId) -> str:
+        if not stores.lasting(self._penstock):
+            return ""
+        watch, resume = (stores.line(verb, run, self._wishes.store) for verb in ("watch", "resume"))
+        return f"{watch}   (from another terminal)\n{resume}   (goes on after a crash)"
 
-        from penstock.cli.live import LiveView, Screen
-
-        console = Console(stderr=True, highlight=False)
-        screen = Screen(view, run.id, console, _Children(self._penstock, self._source, run, view).peek)
+    def _show(self, run: RunHandle, view: View, hint: str = "") -> Outlet:
+        if not drawable():
+            return screen(run.id, view, hint=hint)
         self.interrupts.restore = lambda: write(2, SHOW_CURSOR)
-        return Outlet(LiveView(view, screen, console), name="view")
+        return screen(run.id, view, _Children(self._penstock, run, view).peek, hint=hint)
+
+
+def screen(
+    run: RunId, view: View, peek: Callable[[StepId], tuple[int, int] | None] | None = None, *, hint: str = ""
+) -> Outlet:
+    """The view of a run on stderr: drawn where that is possible, line by line where it is not."""
+    if not drawable():
+        return Outlet(PlainLines(view, run, hint), name="progress")
+    from rich.console import Console
+
+    from penstock.cli.live import LiveView, Screen
+
+    if hint:
+        exits.say(hint)
+    console = Console(stderr=True, highlight=False)
+    consumer: Consumer = LiveView(view, Screen(view, run, console, peek), console)
+    return Outlet(consumer, name="view")
+
+
+def after_words(ended: Ended, penstock: Penstock, wishes: Wishes) -> list[str]:
+    """What to do next, where there is something."""
+    run, status = ended.result.run_id, ended.result.status
+    if not stores.lasting(penstock):
+        return []
+    words = []
+    if status == "waiting":
+        words += [f"waiting for a decision: {asked.summary}" for asked in ended.asked]
+        words += [
+            stores.line("decide", one.decision, wishes.store, "|".join(one.options)) for one in ended.asked
+        ]
+    elif status in ("failed", "partial", "aborted") and not wishes.quiet:
+        words.append(
+            f"{stores.line('resume', run, wishes.store, '--from', 'failed')}   (tries again what did not succeed)"
+        )
+    elif status == "paused":
+        words.append(f"{stores.line('resume', run, wishes.store)}   (goes on after the pause)")
+    return words
 
 
 class _Children:
     """How far child runs have come: a glance from the view's thread, never more than that."""
 
-    def __init__(self, penstock: Penstock, source: Source, run: RunHandle, view: View) -> None:
+    def __init__(self, penstock: Penstock, run: RunHandle, view: View) -> None:
         self._live = penstock.engine.live
         self._run = run
         self._view = view
-        self._steps = {step.id for step in source.workflow.steps if step.uses.startswith("workflow:")}
+        steps = run.state.graph.workflow.steps
+        self._steps = {step.id for step in steps if step.uses.startswith("workflow:")}
 
     def peek(self, step: StepId) -> tuple[int, int] | None:
         if step not in self._steps:
@@ -124,11 +217,7 @@ class _Children:
 
 def drawable() -> bool:
     """Whether stderr is a terminal that can be drawn on."""
-    return sys.stderr.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
-
-
-def _plain(run: RunHandle, view: View) -> Outlet:
-    return Outlet(PlainLines(view, run.id), name="progress")
+    return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
 
 
 def _create(path: Path) -> int:
@@ -138,6 +227,13 @@ def _create(path: Path) -> int:
         reason = getattr(error, "strerror", None) or str(error)
         msg = f"cannot write {path}: {reason}"
         raise typer.BadParameter(msg, param_hint="--save") from None
+
+
+def print_outputs(file: int, outputs: Mapping[str, Any], *, terminal: bool) -> None:
+    """The outputs of a run, the last thing it says."""
+    text = _for_people(outputs) if terminal else pretty(outputs)
+    with contextlib.suppress(BrokenPipeError):
+        write(file, f"{text}\n".encode(errors="backslashreplace"))
 
 
 def _for_people(outputs: Mapping[str, Any]) -> str:

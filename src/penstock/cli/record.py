@@ -16,12 +16,13 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 import msgspec
 
+from penstock.cli import stores
 from penstock.cli.exits import say
 from penstock.cli.view import View
 from penstock.errors import DefinitionError, Problem
 from penstock.run.events import Event
 
-_RUN_ID: Final = re.compile(r"[0-9a-hjkmnp-tv-z]{16}(/\S+)?")
+_RUN: Final = re.compile(rf"{stores.LAST}|[0-9a-hjkmnp-tv-z]{{1,16}}(/\S+)?")
 _decode = msgspec.json.Decoder().decode
 
 
@@ -59,6 +60,14 @@ class Record(NamedTuple):
     events: int
     complete: bool
     """Whether the record goes to the end of the run."""
+    notes: tuple[str, ...] = ()
+    """What else there is to say, a line each."""
+
+
+def is_file(source: str) -> bool:
+    """Whether a file is meant; otherwise it is a run."""
+    path = Path(source)
+    return source == "-" or (path.exists() and not path.is_dir()) or not _RUN.fullmatch(source)
 
 
 def read(source: str) -> Iterator[Line]:
@@ -100,13 +109,8 @@ def _opened(source: str) -> Iterator[BinaryIO]:
     if source == "-":
         yield sys.stdin.buffer
         return
-    path = Path(source)
-    if not path.exists() and _RUN_ID.fullmatch(source):
-        message = f"run {source} cannot be looked up by its id: this reads the files of saved runs"
-        hint = "save one with `penstock run FILE --save run.jsonl`, then name that file here"
-        raise DefinitionError([Problem(message, hint)])
     try:
-        file = path.open("rb")
+        file = Path(source).open("rb")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise DefinitionError([Problem(f"cannot read the file: {reason}", file=source)]) from None

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli import exits
+from penstock.cli import exits, stores
 
 if TYPE_CHECKING:
     from penstock.app import Penstock
+    from penstock.cli.follow import Begun
     from penstock.workflow.read import Source
 
 
@@ -29,9 +30,7 @@ def run(
         bool, typer.Option("--json", help="Events as JSON Lines, then one line with the result.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the outputs.")] = False,
-    store: Annotated[
-        str, typer.Option(help="Where runs are remembered; memory: by default.", metavar="URL")
-    ] = "",
+    store: stores.Url = "",
     timeout: Annotated[
         str, typer.Option(help="Stop the run after this time, e.g. 90s, 5m.", metavar="DURATION")
     ] = "",
@@ -44,45 +43,46 @@ def run(
     """Run a workflow and wait for its end.
 
     Outputs go to stdout, progress to stderr. Exit codes: 0 succeeded, 1 failed, 2 the file or an
-    input is wrong, 4 partial, 124 timeout, 130 interrupted.
+    input is wrong, 3 waiting for a decision, 4 partial, 124 timeout, 130 interrupted.
     """
-    from penstock import app
     from penstock.workflow.inputs import check_inputs
     from penstock.workflow.read import load
 
     source = _limited(load(file), timeout)
     values = check_inputs(source.workflow, _inputs(source, input or [], inputs))
-    penstock = app.open(store or None)
-    _prepare(penstock, source)
     if dry_run:
+        _prepare(stores.opened("memory:", new=True), source)
         _plan(source, values, json=json)
         return
+    penstock = stores.opened(store, new=True)
+    found = _prepare(penstock, source)
     from penstock.cli.perform import Wishes, perform
 
-    perform(penstock, source, values, Wishes(json, quiet, save))
+    async def begin() -> Begun:
+        from penstock.cli.follow import Begun
+
+        return Begun(await penstock.start_with(found, values))
+
+    perform(penstock, Wishes(json, quiet, save, store), lambda _stage: begin)
 
 
 def _limited(source: Source, timeout: str) -> Source:
-    """The workflow with another limit of time. Its graph and hash stay: it is the same definition."""
+    """The workflow with another limit of time: another version of it, to which the run is pinned."""
     if not timeout:
         return source
-    from copy import copy
     from dataclasses import replace
 
     from msgspec import structs
 
     from penstock.workflow.durations import EXAMPLES, seconds
+    from penstock.workflow.graph import compile_graph
 
     limit = float(timeout) if timeout.isascii() and timeout.isdigit() else seconds(timeout)
     if not limit:
         msg = f"{timeout!r} is not a length of time; write {EXAMPLES}"
         raise typer.BadParameter(msg, param_hint="--timeout")
-    source.graph.hash  # noqa: B018 - of the definition as it is written; computed once and kept
-    graph = copy(source.graph)
-    graph.workflow = structs.replace(
-        source.workflow, config=structs.replace(source.workflow.config, timeout=limit)
-    )
-    return replace(source, workflow=graph.workflow, graph=graph)
+    limited = structs.replace(source.workflow, config=structs.replace(source.workflow.config, timeout=limit))
+    return replace(source, workflow=limited, graph=compile_graph(limited))
 
 
 def _inputs(source: Source, pairs: Sequence[str], file: str) -> dict[str, Any]:
@@ -121,15 +121,28 @@ def _inputs_file(file: str) -> Mapping[str, Any]:
     return values
 
 
-def _prepare(penstock: Penstock, source: Source) -> None:
-    """Find everything the workflow calls, so that nothing starts when something is missing."""
-    from penstock.cli.validate import located
-    from penstock.errors import Unsupported
+def _prepare(penstock: Penstock, source: Source) -> Source:
+    """Find everything the workflow calls, so that nothing starts when something is missing.
 
+    Returns it with a path to its file that is good from anywhere: the run may be taken up elsewhere.
+    """
+    from dataclasses import replace
+
+    from penstock.cli.validate import located
+    from penstock.errors import DefinitionError, Unsupported
+
+    found = replace(source, file=str(Path(source.file).absolute()))
     try:
-        penstock.prepare(source)
+        penstock.prepare(found)
     except Unsupported as error:
         raise Unsupported([located(source, problem) for problem in error.problems]) from None
+    except DefinitionError as error:
+        problems = [
+            replace(problem, file=source.file) if problem.file == found.file else problem
+            for problem in error.problems
+        ]
+        raise type(error)(problems) from None
+    return found
 
 
 def _plan(source: Source, inputs: Mapping[str, Any], *, json: bool) -> None:

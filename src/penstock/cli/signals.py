@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
@@ -49,6 +50,15 @@ class Interrupts:
     def nothing_to_stop(self) -> None:
         """The run is over, only writing is left: from now on the first signal leaves at once, too."""
         self.stop = self._leave
+
+    @contextlib.contextmanager
+    def leaving_at_once(self) -> Iterator[None]:
+        """While a question is open, the first signal is an answer: leave."""
+        before, self.stop = self.stop, self._leave
+        try:
+            yield
+        finally:
+            self.stop = before
 
     def _leave(self) -> None:
         self.restore()

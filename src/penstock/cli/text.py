@@ -45,3 +45,29 @@ def pretty(value: Any) -> str:
     import json
 
     return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def value(text: str) -> Any:
+    """What somebody typed: JSON where it is JSON, else the text itself."""
+    import msgspec
+
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return text
+
+
+def size(bytes: int) -> str:
+    """`512 bytes`, `12 KB`, `3.4 MB`."""
+    if bytes < 1000:
+        return count(bytes, "byte")
+    if bytes < 1_000_000:
+        return f"{bytes / 1000:.0f} KB"
+    return f"{bytes / 1_000_000:.1f} MB" if bytes < 1_000_000_000 else f"{bytes / 1_000_000_000:.1f} GB"
+
+
+def moment(at: float) -> str:
+    """A time as programs read it."""
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -53,8 +53,13 @@ class Timeline:
         )
         counts = ", ".join(f"{n:,} {state}" for state, n in view.counts.items() if n)
         yield Text(f"{count(len(view.rows), 'step')}: {counts}", "dim")
+        for note in self._saved.notes:
+            yield Text(note, "dim")
         if view.reason:
             yield Text(one_line(view.reason), COLOURS.get(view.status, ""))
+        for asked in () if view.ended else view.decisions.values():
+            options = f" ({', '.join(asked.options)})" if asked.options else ""
+            yield Text(f"? {asked.decision}: {one_line(asked.summary)}{options}", COLOURS["asking"])
         yield Text()
 
     def _row(self, row: Row) -> Text:

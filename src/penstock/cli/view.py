@@ -200,7 +200,6 @@ class View:
         self.layers.setdefault(layer, Layer()).total += 1
         return row
 
-
     def reopen(self, row: Row) -> None:
         """As if the step had never begun."""
         row.started = row.ended = 0.0

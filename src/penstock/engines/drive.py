@@ -23,7 +23,7 @@ from penstock.engines.checkpoints import Keeper
 from penstock.engines.deadlines import Deadlines
 from penstock.engines.outputs import Outputs
 from penstock.engines.stream import KEPT, KEPT_LASTING, Gap, Observer, Stream
-from penstock.errors import CommandRejected, DefinitionError, Owned, Problem, UnknownTool
+from penstock.errors import CommandRejected, DefinitionError, Owned, Problem, Unfinished, UnknownTool
 from penstock.ids import CommandId, RunId, child_id
 from penstock.run.commands import OVERTAKING, Abort, Command, InjectTasks
 from penstock.run.decide import decide
@@ -45,6 +45,7 @@ from penstock.run.facts import (
     Fact,
     ItemsCounted,
     OutputsCollected,
+    ProcessLeaving,
     RunReopened,
     StorageStalled,
     TaskOrphaned,
@@ -175,6 +176,17 @@ class Drive:
         while id in self.run.commands:
             id = CommandId(f"{id}!")
         self.tell(CommandReceived(Abort(id=id, reason=reason)))
+
+    async def leave(self, reason: str) -> None:
+        """Let go of the run so that another process can go on with it: what runs may finish first."""
+        self.tell(ProcessLeaving(reason))
+        tasks = [live.task for live in self._deadlines.running() if live.task is not None]
+        if tasks and not self.finished.done():
+            await asyncio.wait(tasks, timeout=GRACE)
+        if not self.finished.done():
+            await self.journal.sync()
+        if not self.finished.done():
+            self._crash(Unfinished(self.id, reason))
 
     # --- facts in ---
 

@@ -131,11 +131,17 @@ class NativeEngine:
         return self._threads
 
     async def close(self, reason: str = "penstock was closed") -> None:
-        """Stop every run that is still going, and wait until it has."""
-        drives = list(self.live.values())
+        """Let go of every run that is still going.
+
+        One that a store remembers is left for whoever resumes it; one that would be forgotten
+        anyway is stopped.
+        """
+        drives = [drive for drive in self.live.values() if not drive.finished.done()]
+        kept = [drive for drive in drives if drive.journal.lasting]
         for drive in drives:
-            if not drive.finished.done():
+            if not drive.journal.lasting:
                 drive.abort(reason)
+        await asyncio.gather(*(drive.leave(reason) for drive in kept))
         await asyncio.gather(*(drive.finished for drive in drives), return_exceptions=True)
 
 

@@ -63,7 +63,7 @@ def secrets_in(environment: Mapping[str, str]) -> frozenset[str]:
 
 
 _VARIABLE = re.compile(
-    r"(?ai:passw(?:or)?d|passphrase|pwd|secret|token|credential|private|(?<![a-z])key|apikey|auth|dsn)"
+    r"(?ai:passw(?:or)?d|passphrase|pwd|secret|token|credential|private|(?<![a-z])key(?![a-z])|apikey|auth|dsn)"
     r"(?!.*(?ai:_(?:file|path|dir|sock|url|id|name))$)"
 )
 
@@ -117,7 +117,7 @@ _ASSIGNED = re.compile(
                 | [ \t]{{1,8}} (?=["'])
         )
         (?P<value> \\"[^"\\\n]*\\" | "(?:[^"\\\n]|\\.)*" | '(?:[^'\\\n]|\\.)*' | `[^`\n]*`
-                 | (?:(?ai:bearer|basic|token|digest|negotiate)[ \t]{{1,8}})? ["'`]? {_BARE}+
+                 | (?P<scheme>(?ai:bearer|basic|token|digest|negotiate)[ \t]{{1,8}})? ["'`]? {_BARE}+
         )
       | > (?P<inner>[^<>\n]{{1,1024}}) (?=</)
     )
@@ -149,6 +149,8 @@ def _harmless(found: re.Match[str], value: str) -> bool:
         return spaced and not found["strong"].lower().startswith("pass")
     if spaced or _NUMBER.fullmatch(value):
         return True
+    if found["scheme"]:
+        return False
     if found["key"]:
         return len(value) < 6 or _WORDS.fullmatch(value) is not None
     in_quotes = found["close"] is not None
@@ -157,7 +159,7 @@ def _harmless(found: re.Match[str], value: str) -> bool:
 
 
 _FLAGGED = re.compile(
-    rf"""((?<![\w\-])--(?=[A-Za-z])[A-Za-z0-9\-]{{0,30}}?(?ai:{_STRONG}|token)"""
+    rf"""((?<!-)--(?=[A-Za-z])[A-Za-z0-9\-]{{0,30}}?(?ai:{_STRONG}|token)"""
     rf"""(?:[ \t]{{1,8}}|["'],[ \t]{{0,8}}["']))(?!-|{re.escape(GONE)})[^\s"'`]+"""
 )
 

@@ -40,6 +40,7 @@ from penstock.run.facts import (
     Fact,
     ItemsCounted,
     OutputsCollected,
+    ProcessLeaving,
     RunReopened,
     RunRequested,
     StorageStalled,
@@ -90,6 +91,9 @@ def decide(run: Run, fact: Fact, now: float) -> list[Event]:
                 fact.parent, fact.durations,
             )  # fmt: skip
             emit(run, batch, event)
+        case ProcessLeaving():
+            if not run.ended:
+                emit(run, batch, WorkflowPaused(run.seq + 1, now, fact.reason, "process"))
         case StorageStalled():
             _stalled(run, fact.reason, now, batch)
         case RunReopened():

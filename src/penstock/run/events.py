@@ -238,7 +238,7 @@ class WorkflowPaused(_Event, frozen=True, tag="workflow_paused", gc=False):
 
     reason: str = ""
     by: str = "command"
-    """`command`, or `storage`: each cause is lifted by itself."""
+    """`command`, `storage` or `process`: each cause is lifted by itself."""
 
 
 class WorkflowResumed(_Event, frozen=True, tag="workflow_resumed", gc=False):

@@ -90,6 +90,12 @@ class StorageStalled(_Fact, frozen=True, gc=False):
     reason: str
 
 
+class ProcessLeaving(_Fact, frozen=True, gc=False):
+    """The process that drives the run is about to end; someone else may go on."""
+
+    reason: str
+
+
 class RunReopened(_Fact, frozen=True, gc=False):
     """A process has taken up a run that nobody drove, or forked one."""
 
@@ -120,6 +126,7 @@ Fact = (
     | CommandReceived
     | TimeRanOut
     | StorageStalled
+    | ProcessLeaving
     | RunReopened
     | TaskOrphaned
 )

