@@ -53,7 +53,8 @@ class Asker:
         sys.stderr.write(prompt)
         sys.stderr.flush()
         with self._interrupts.leaving_at_once():
-            return (await asyncio.to_thread(sys.stdin.readline)).strip()
+            text: str = await asyncio.to_thread(sys.stdin.readline)
+        return text.strip()
 
 
 def whoever() -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -142,12 +141,13 @@ def _say_accepted(answer: _Answer, *, json: bool) -> None:
 
 async def _taken_up(penstock: Penstock, answer: _Answer) -> Begun:
     """Drive the run from here on, beginning with the answer."""
+    from penstock.cli import waiting
     from penstock.cli.follow import Begun
 
     handle = await penstock.resume(answer.root.run)
     live = penstock.engine.live
-    while answer.run not in live and not handle.state.ended:
-        await asyncio.sleep(0.005)  # noqa: ASYNC110 - a child is taken up by its parent, in its own time
+    # A child is taken up by its parent, in its own time.
+    await waiting.until(lambda: answer.run in live or handle.state.ended, glance=0.005)
     await penstock.send(answer.run, answer.command)
     return Begun(handle, answer.root.events, rests=handle.state.paused)
 

@@ -120,8 +120,7 @@ async def _tell(penstock: Penstock, begun: Begun, after: int, audience: Audience
         while True:
             await waiting.until_stuck(penstock, run.id, paused=begun.rests)
             await waiting.settled(penstock, run.id)
-            while seen < run.state.seq:
-                await asyncio.sleep(0.005)  # noqa: ASYNC110 - the stream wakes the other one
+            await waiting.until(lambda: seen >= run.state.seq, glance=0.005)
             if waiting.stuck(penstock, run.id) or begun.rests:
                 break
         tells.cancel()
@@ -130,7 +129,7 @@ async def _tell(penstock: Penstock, begun: Begun, after: int, audience: Audience
         async with asyncio.TaskGroup() as group:
             tells = group.create_task(tell(), name="penstock-tell")
             waits = group.create_task(wait(), name="penstock-wait")
-    except* Exception as errors:
+    except* Exception as errors:  # noqa: BLE001 - only taken out of its group
         raise errors.exceptions[0] from None
     return seen, not tells.cancelled()
 

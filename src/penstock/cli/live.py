@@ -44,10 +44,12 @@ COLOURS: Final[dict[str, str]] = {
     "paused": "yellow",
 }
 _MARKS: Final[dict[str, str]] = {
-    "waiting": "·", "running": "●", "retrying": "↻", "asking": "?", "succeeded": "✓", "failed": "✗", "skipped": "–",
+    "waiting": "·", "running": "●", "retrying": "↻", "asking": "?", "succeeded": "✓", "failed": "✗",
+    "skipped": "–",
 }  # fmt: skip
 _ASCII_MARKS: Final[dict[str, str]] = {
-    "waiting": ".", "running": "*", "retrying": "~", "asking": "?", "succeeded": "+", "failed": "x", "skipped": "-",
+    "waiting": ".", "running": "*", "retrying": "~", "asking": "?", "succeeded": "+", "failed": "x",
+    "skipped": "-",
 }  # fmt: skip
 _SPIN: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _ASCII_SPIN: Final = "|/-\\"

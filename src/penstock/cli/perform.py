@@ -180,14 +180,14 @@ def after_words(ended: Ended, penstock: Penstock, wishes: Wishes) -> list[str]:
         return []
     words = []
     if status == "waiting":
-        words += [f"waiting for a decision: {asked.summary}" for asked in ended.asked]
-        words += [
-            stores.line("decide", one.decision, wishes.store, "|".join(one.options)) for one in ended.asked
-        ]
+        for one in ended.asked:
+            words.append(f"waiting for a decision: {one.summary}")
+            first, *others = one.options or ("VERB",)
+            more = f"   (or {', '.join(others)})" if others else ""
+            words.append(f"{stores.line('decide', one.decision, wishes.store, first)}{more}")
     elif status in ("failed", "partial", "aborted") and not wishes.quiet:
-        words.append(
-            f"{stores.line('resume', run, wishes.store, '--from', 'failed')}   (tries again what did not succeed)"
-        )
+        again = stores.line("resume", run, wishes.store, "--from", "failed")
+        words.append(f"{again}   (tries again what did not succeed)")
     elif status == "paused":
         words.append(f"{stores.line('resume', run, wishes.store)}   (goes on after the pause)")
     return words

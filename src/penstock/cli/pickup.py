@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+from msgspec import structs
 
 from penstock.app import Penstock
 from penstock.cli import stores, waiting
@@ -45,7 +47,7 @@ class PickUp:
         most: int,
         taken: Callable[[RunRecord], None],
         left: Callable[[Left], None],
-        refused: Callable[[RunRecord, PenstockError], None],
+        refused: Callable[[RunRecord, Exception], None],
     ) -> None:
         self._penstock = penstock
         self._most = most
@@ -116,7 +118,8 @@ class PickUp:
         result: Result | None = None
         try:
             result = await self._until_left(handle.id)
-        except Owned as error:
+        except Exception as error:  # noqa: BLE001 - one broken run must not stop the others
+            self._passed_over[record.run] = record.events
             self._refused(record, error)
         finally:
             self._driving.pop(record.run)
@@ -129,15 +132,14 @@ class PickUp:
         if drive is None:
             return result_of(await self._penstock.at(run))
         stuck = asyncio.ensure_future(waiting.until_stuck(self._penstock, run))
+        either: list[asyncio.Future[Any]] = [drive.finished, stuck]
         try:
-            await asyncio.wait([drive.finished, stuck], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if drive.finished.done():
                 return drive.finished.result()
             await waiting.settled(self._penstock, run)
             self._passed_over[run] = drive.state.seq
             await waiting.let_go(self._penstock, run)
-            from msgspec import structs
-
             return structs.replace(result_of(drive.state), status="waiting")
         finally:
             stuck.cancel()
@@ -149,8 +151,9 @@ class PickUp:
             drive.stalled(STOPPING)
         try:
             async with asyncio.timeout(DRAIN):
-                while any(not waiting.at_rest(self._penstock, run) for run in self._driving if run in live):
-                    await asyncio.sleep(waiting.GLANCE)  # noqa: ASYNC110 - tasks end in their own time
+                await waiting.until(
+                    lambda: all(waiting.at_rest(self._penstock, run) for run in self._driving if run in live)
+                )
                 for run in list(self._driving):
                     await waiting.settled(self._penstock, run)
         except TimeoutError:

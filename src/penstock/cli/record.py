@@ -109,8 +109,9 @@ def _opened(source: str) -> Iterator[BinaryIO]:
     if source == "-":
         yield sys.stdin.buffer
         return
+    path = Path(source)
     try:
-        file = Path(source).open("rb")
+        file = path.open("rb")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise DefinitionError([Problem(f"cannot read the file: {reason}", file=source)]) from None

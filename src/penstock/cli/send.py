@@ -89,9 +89,10 @@ def parsed(name: str, pairs: Sequence[str]) -> Command:
     if "steps" in values:
         values["steps"] = _steps(values["steps"])
     try:
-        return msgspec.convert({"command": name, **values}, kind)
+        command: Command = msgspec.convert({"command": name, **values}, kind)
     except msgspec.ValidationError as error:
         raise typer.BadParameter(f"{name}: {error}", param_hint="KEY=VALUE") from None
+    return command
 
 
 def _values(name: str, pairs: Sequence[str], types: dict[str, Any]) -> dict[str, Any]:

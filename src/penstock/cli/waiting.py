@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
 
 from penstock.ids import RunId
 
@@ -25,8 +25,13 @@ GLANCE: Final = 0.05
 
 async def until_stuck(penstock: Penstock, run: RunId, *, paused: bool = False) -> None:
     """Return when only a decision helps; with `paused`, also when a pause has come to rest."""
-    while not (stuck(penstock, run) or (paused and at_rest(penstock, run))):
-        await asyncio.sleep(GLANCE)
+    await until(lambda: stuck(penstock, run) or (paused and at_rest(penstock, run)))
+
+
+async def until(so: Callable[[], bool], *, glance: float = GLANCE) -> None:
+    """Return when it is so. For what nobody tells us."""
+    while not so():  # noqa: ASYNC110 - there is nothing to wait for
+        await asyncio.sleep(glance)
 
 
 def stuck(penstock: Penstock, run: RunId) -> bool:
@@ -48,11 +53,10 @@ def _stuck(run: Run, live: Mapping[RunId, Drive], children: Mapping[str, list[Ru
 
 def at_rest(penstock: Penstock, run: RunId) -> bool:
     """Whether everything in flight has ended, but for child runs that are at rest themselves."""
-    live = penstock.engine.live
-    children = _children(live)
-    family = [id for id in live if id == run or id.startswith(f"{run}/")]
-    return bool(family) and all(
-        live[id].state.paused and live[id].state.running <= len(children[id]) for id in family
+    members = family(penstock, run)
+    children = _children(penstock.engine.live)
+    return bool(members) and all(
+        drive.state.paused and drive.state.running <= len(children[drive.id]) for drive in members
     )
 
 
@@ -65,26 +69,32 @@ def _children(live: Mapping[RunId, Drive]) -> defaultdict[str, list[RunId]]:
 
 def decisions(penstock: Penstock, run: RunId) -> list[DecisionRequired]:
     """What is asked in a run that is driven here, and in its children."""
-    family = [drive for id, drive in penstock.engine.live.items() if id == run or id.startswith(f"{run}/")]
-    return [asked for drive in family for asked in drive.state.decisions.values()]
+    return [asked for drive in family(penstock, run) for asked in drive.state.decisions.values()]
+
+
+def family(penstock: Penstock, run: RunId) -> list[Drive]:
+    """The run and its children, as far as they are driven here; parents first."""
+    live = penstock.engine.live
+    ids = sorted((id for id in live if id == run or id.startswith(f"{run}/")), key=_depth)
+    return [live[id] for id in ids]
+
+
+def _depth(run: RunId) -> int:
+    return run.count("/")
 
 
 async def settled(penstock: Penstock, run: RunId) -> None:
     """Return when everything that happened in a family is durable and told."""
-    live = penstock.engine.live
-    while any(
-        drive.stream.last < drive.state.seq
-        for id, drive in live.items()
-        if id == run or id.startswith(f"{run}/")
-    ):
-        await asyncio.sleep(0.005)  # noqa: ASYNC110 - the journal tells the run, not us
+    await until(
+        lambda: all(drive.stream.last >= drive.state.seq for drive in family(penstock, run)), glance=0.005
+    )
 
 
 async def let_go(penstock: Penstock, run: RunId | None = None) -> None:
     """Stop driving a run and its children, or all runs, without ending them: anyone may take them up."""
-    live: dict[RunId, Any] = penstock.engine.live
-    for id in sorted(live, key=lambda id: id.count("/")):  # a parent must not see its child go
-        if (run is None or id == run or id.startswith(f"{run}/")) and id in live:
-            live[id].lost()
+    live = penstock.engine.live
+    for one in [run] if run is not None else sorted(live, key=_depth):
+        for drive in family(penstock, one):  # a parent first: it must not see its child go
+            drive.lost()
     for _ in range(3):
         await asyncio.sleep(0)  # what was cancelled ends

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from penstock.app import Penstock
     from penstock.cli.pickup import Left
-    from penstock.errors import PenstockError
     from penstock.store.base import RunRecord
 
 
@@ -101,5 +100,5 @@ class _Log:
             sys.stdout.buffer.write(json_line(summary_of(result, asked)))
             sys.stdout.flush()
 
-    def refused(self, record: RunRecord, error: PenstockError) -> None:
+    def refused(self, record: RunRecord, error: Exception) -> None:
         exits.say(f"run {record.run} ({record.workflow}) was not taken up: {error}")

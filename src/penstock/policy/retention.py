@@ -93,7 +93,8 @@ def plan(runs: Iterable[Remembered], limits: Limits, *, now: float) -> Plan:
         held = _held(family, limits)
         over = "" if held else _over(family, limits, rank, now)
         if not held and not over and limits.max_bytes is not None and size > limits.max_bytes:
-            over = f"all runs take {in_bytes(size)}, more than {in_bytes(limits.max_bytes)}, and it is the oldest"
+            most = in_bytes(limits.max_bytes)
+            over = f"all runs take {in_bytes(size)}, more than {most}, and it is the oldest"
         if over:
             size -= _size(family)
             forget.append(Family(tuple(Verdict(run.run, over) for run in family), _size(family)))

@@ -17,9 +17,11 @@ class LocalMail:
     def __init__(self) -> None:
         self._receive: Callable[[RunId, Command], None] | None = None
         self._answers: dict[tuple[RunId, str], str] = {}
+        self._seen: set[tuple[RunId, str]] = set()
 
     async def post(self, run: RunId, command: Command) -> None:
-        if self._receive is not None:
+        if self._receive is not None and (run, command.id) not in self._seen:
+            self._seen.add((run, command.id))
             self._receive(run, command)
 
     async def answer(self, run: RunId, id: str) -> str | None:

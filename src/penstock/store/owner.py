@@ -21,6 +21,8 @@ class Owner(Struct, frozen=True):
     pid: int
     began: str
     """When the process started, in the kernel's own ticks."""
+    space: str = ""
+    """The namespace that the process id belongs to: containers of one machine count their own."""
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"
@@ -31,7 +33,7 @@ class Owner(Struct, frozen=True):
     def dead(self) -> bool | None:
         """Whether the owner is certainly gone; None when only its lease can tell (another machine)."""
         here = me()
-        if self.host != here.host:
+        if self.host != here.host or (self.boot == here.boot and self.space != here.space):
             return None
         return self.boot != here.boot or _began(self.pid) != self.began
 
@@ -47,12 +49,19 @@ def me() -> Owner:
 
 @cache
 def _me(pid: int) -> Owner:
-    return Owner(socket.gethostname(), _boot(), pid, _began(pid))
+    return Owner(socket.gethostname(), _boot(), pid, _began(pid), _space())
 
 
 def _boot() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def _space() -> str:
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
         return ""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.ids import RunId
 from penstock.run.events import Event
-from penstock.store import batches, owner
+from penstock.store import batches
 from penstock.store.base import Watcher
 from penstock.store.sqlite.writer import Job, Segment
 
@@ -25,11 +25,20 @@ GIVE_WAY = 0.00005
 
 class SqliteJournal:
     lasting = True
-    __slots__ = ("_last", "_loop", "_since", "_status", "_store", "_watcher", "durable", "key", "run")
+    __slots__ = (
+        "_last", "_loop", "_since", "_status", "_store", "_watcher", "claim", "delivered", "durable", "gone",
+        "key", "run",
+    )  # fmt: skip
 
-    def __init__(self, store: SqliteStore, run: RunId, key: int, last: int) -> None:
+    def __init__(self, store: SqliteStore, run: RunId, key: int, last: int, claim: str) -> None:
         self.run = run
         self.key = key
+        self.claim = claim
+        """Ours for as long as the lease says so. Another journal of the same run has another."""
+        self.gone = False
+        """Someone else drives the run: nothing of ours is written any more."""
+        self.delivered: set[str] = set()
+        """Commands handed out and not yet answered."""
         self.durable = self._last = last
         self._store = store
         self._watcher: Watcher | None = None
@@ -46,7 +55,7 @@ class SqliteJournal:
         for ref, body in blobs:
             put(Job([("INSERT OR IGNORE INTO blobs VALUES (?, ?)", (ref, self._store.seal.seal(body)))]))
         self._last = last = events[-1].seq
-        put(Segment(self.run, self.key, events[0].seq, last, line, self._arrived, self._lost, self._status))
+        put(Segment(self, events[0].seq, last, line, self._status))
         self._status = None
         now = time.monotonic()
         if not self._since:
@@ -61,19 +70,26 @@ class SqliteJournal:
         await self._store.write([])
 
     def release(self) -> None:
-        if self._store.journals.pop(self.run, None) is not None:
-            sql = "DELETE FROM leases WHERE run = ? AND owner = ?"
-            self._store.writer.put(Job([(sql, (self.run, owner.me().encoded()))]))
+        if self._store.journals.get(self.run) is self:
+            del self._store.journals[self.run]
+            sql = "DELETE FROM leases WHERE run = ? AND claim = ?"
+            self._store.writer.put(Job([(sql, (self.run, self.claim))]))
 
-    def _arrived(self, last: int) -> None:
+    def arrived(self, last: int) -> None:
         """On the writer's thread."""
         on_loop(self._loop, self._hear, last)
 
-    def _lost(self) -> None:
+    def lost(self) -> None:
         """On the writer's thread."""
-        self._store.journals.pop(self.run, None)
+        if not self.gone:
+            self.gone = True
+            on_loop(self._loop, self._lose)
+
+    def _lose(self) -> None:
+        if self._store.journals.get(self.run) is self:
+            del self._store.journals[self.run]
         if self._watcher is not None:
-            on_loop(self._loop, self._watcher.lost)
+            self._watcher.lost()
 
     def _hear(self, last: int) -> None:
         self.durable = last

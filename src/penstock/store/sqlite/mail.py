@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.errors import UnknownRun
+from penstock.errors import StoreError, UnknownRun
 from penstock.ids import RunId
 from penstock.run.commands import Command
 from penstock.store.sqlite.writer import Job
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 POLL = 0.05
 """Seconds between looks at whether the file was changed by someone else: one cheap read."""
+
+_WAITING = "SELECT run, id, body FROM commands WHERE taken IS NULL ORDER BY sent, rowid"
 
 Receive = Callable[[RunId, Command], None]
 
@@ -59,19 +61,29 @@ class SqliteMail:
     async def _carry(self) -> None:
         """Look for commands whenever the file has been changed by someone else."""
         store = self._store
-        seen: set[tuple[RunId, str]] = set()
-        known: tuple[int, int] | None = None
+        known: tuple[Any, ...] | None = None
         while True:
             await asyncio.sleep(POLL)
             if not store.journals or self._receive is None:
                 continue
-            now = (store.rows("PRAGMA data_version", ())[0][0], len(store.journals))
-            if now == known:
+            try:
+                now = (store.rows("PRAGMA data_version", ())[0][0], tuple(store.journals))
+                if now != known:
+                    self._hand_out()
+                    known = now
+            except StoreError:
+                continue  # it will be there again, or the writer says so
+
+    def _hand_out(self) -> None:
+        store = self._store
+        for run, id, body in store.rows(_WAITING, ()):
+            journal = store.journals.get(run)
+            if journal is None or id in journal.delivered or self._receive is None:
                 continue
-            known = now
-            for run, id, body in store.rows(
-                "SELECT run, id, body FROM commands WHERE taken IS NULL ORDER BY sent, rowid", ()
-            ):
-                if run in store.journals and (run, id) not in seen:
-                    seen.add((run, id))
-                    self._receive(run, msgspec.json.decode(store.seal.open(body), type=Command))
+            journal.delivered.add(id)
+            try:
+                command = msgspec.json.decode(store.seal.open(body), type=Command)
+            except (msgspec.MsgspecError, StoreError) as error:
+                self.answered(run, id, f"it cannot be read: {error}")
+            else:
+                self._receive(run, command)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import sqlite3
 import threading
 import time
@@ -51,10 +52,18 @@ _FIRST_EVENTS = "INSERT INTO events VALUES ((SELECT key FROM runs WHERE run = ?)
 _DEFINITION = "INSERT OR IGNORE INTO definitions VALUES (?, ?, ?)"
 _BLOB = "INSERT OR IGNORE INTO blobs VALUES (?, ?)"
 
+_LEASE = "INSERT INTO leases VALUES (?, ?, ?, ?)"
+
 _TAKE_LEASE = """
-    INSERT INTO leases VALUES (?1, ?2, ?3)
-        ON CONFLICT (run) DO UPDATE SET owner = ?2, expires = ?3 WHERE owner = ?4 AND expires = ?5
+    INSERT INTO leases VALUES (?1, ?2, ?3, ?4)
+        ON CONFLICT (run) DO UPDATE SET owner = ?2, claim = ?3, expires = ?4 WHERE claim = ?5
     RETURNING 1
+"""
+
+_LAST = """
+    SELECT key, coalesce((SELECT last FROM events WHERE id BETWEEN key << 32 AND key << 32 | 4294967295
+                           ORDER BY id DESC LIMIT 1), fork_at, 0)
+      FROM runs WHERE run = ?
 """
 
 
@@ -78,7 +87,6 @@ class SqliteStore:
         self.writer = Writer(
             self._connect,
             seal=self.seal.seal,
-            owner=lambda: owner.me().encoded(),
             beat=self._beat,
             stalled=self._stalled,
         )
@@ -86,7 +94,7 @@ class SqliteStore:
     # --- writing ---
 
     async def create(self, new: NewRun, events: Sequence[Event]) -> SqliteJournal:
-        now = time.time()
+        now, claim = time.time(), secrets.token_hex(8)
         children = {name: child.hash for name, child in new.children.items()}
         pinned = {new.hash: new.workflow, **{children[name]: child for name, child in new.children.items()}}
         line, blobs = batches.encode(events)
@@ -112,32 +120,39 @@ class SqliteStore:
                 ),
             ),
             (_FIRST_EVENTS, (new.run, first, last, self.seal.seal(line))),
-            ("INSERT INTO leases VALUES (?, ?, ?)", (new.run, owner.me().encoded(), now + LEASE)),
+            (_LEASE, (new.run, owner.me().encoded(), claim, now + LEASE)),
         ]
+        if new.fork_of is not None:
+            await self._record(new.fork_of)
         try:
             results = await self.write(statements)
         except sqlite3.IntegrityError:
             raise Conflict(new.run, 0) from None
         key = next(rows[0][0] for rows in results if rows)
-        return self._own(new.run, key, last)
+        return self._own(new.run, key, last, claim)
 
     async def reopen(self, run: RunId) -> SqliteJournal:
-        record = await self._record(run)
-        held = await self.query("SELECT owner, expires FROM leases WHERE run = ?", (run,))
+        await self.write([])  # a release of ours may still be on its way
+        await self._record(run)
+        held = await self.query("SELECT owner, claim, expires FROM leases WHERE run = ?", (run,))
         if held:
-            holder, expires = owner.decode(held[0][0]), held[0][1]
+            holder, expires = owner.decode(held[0][0]), held[0][2]
             if run in self.journals or (holder.dead() is not True and expires > time.time()):
                 raise Owned(run, str(holder))
-        now = time.time()
-        before = held[0] if held else ("", 0.0)
-        take = (_TAKE_LEASE, (run, owner.me().encoded(), now + LEASE, *before))
-        if not (await self.write([take]))[0]:
+        claim, before = secrets.token_hex(8), held[0][1] if held else ""
+        taken, found = await self.write(
+            [
+                (_TAKE_LEASE, (run, owner.me().encoded(), claim, time.time() + LEASE, before)),
+                (_LAST, (run,)),
+            ]
+        )
+        if not taken:
             raise Owned(run, "another process")  # it was quicker
-        key = (await self.query("SELECT key FROM runs WHERE run = ?", (run,)))[0][0]
-        return self._own(run, key, record.events)
+        key, last = found[0]
+        return self._own(run, key, last, claim)
 
-    def _own(self, run: RunId, key: int, last: int) -> SqliteJournal:
-        journal = self.journals[run] = SqliteJournal(self, run, key, last)
+    def _own(self, run: RunId, key: int, last: int, claim: str) -> SqliteJournal:
+        journal = self.journals[run] = SqliteJournal(self, run, key, last, claim)
         return journal
 
     async def write(self, statements: Sequence[Statement]) -> list[list[Any]]:
@@ -164,9 +179,8 @@ class SqliteStore:
         if fork_of is not None and after < fork_at:
             events = [event for event in self._load(fork_of, after) if event.seq <= fork_at]
         base = key << 32
-        start = self.rows("SELECT max(id) FROM events WHERE id BETWEEN ? AND ?", (base, base | after + 1))[0][
-            0
-        ]
+        found = self.rows("SELECT max(id) FROM events WHERE id BETWEEN ? AND ?", (base, base | after + 1))
+        start = found[0][0]
         rows = self.rows(
             "SELECT batches FROM events WHERE id BETWEEN ? AND ? ORDER BY id",
             (start or base, base | 0xFFFFFFFF),
@@ -215,7 +229,7 @@ class SqliteStore:
 
     async def runs(self, *, limit: int = 100, **where: Any) -> Sequence[RunRecord]:
         names = {"run": "runs.run", "status": "status", "workflow": "workflow", "parent": "parent"}
-        tests = " AND ".join(f"{names[name]} = ?" for name in where) or "true"
+        tests = " AND ".join(f"{names[name]} IS ?" for name in where) or "true"
         sql = f"{_RUN_COLUMNS} WHERE {tests} ORDER BY started DESC, runs.key DESC LIMIT ?"
         return [_record(row) for row in await self.query(sql, (*where.values(), limit))]
 

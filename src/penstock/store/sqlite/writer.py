@@ -13,7 +13,9 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
+
+from penstock.ids import RunId
 
 MOST = 2_000
 """Rows in one INSERT: more would pass SQLite's limit on parameters."""
@@ -26,36 +28,47 @@ BEAT = 2.0
 
 Statement = tuple[str, Sequence[Any]]
 
+_HOPELESS = (
+    sqlite3.IntegrityError,
+    sqlite3.ProgrammingError,
+    sqlite3.InterfaceError,
+    UnicodeError,
+    OverflowError,
+)
+"""What is wrong with a statement itself, and not with the disk."""
+
 _STATUS = "UPDATE runs SET status = ?, reason = ?, ended = ? WHERE key = ?"
-_HELD = "SELECT 1 FROM leases WHERE run = ? AND owner = ?"
+_HELD = "SELECT 1 FROM leases WHERE run = ? AND claim = ?"
+
+
+class Author(Protocol):
+    """Whoever wrote a segment. Told on the writer's thread."""
+
+    run: RunId
+    key: int
+    claim: str
+    gone: bool
+
+    def arrived(self, last: int) -> None: ...
+
+    def lost(self) -> None:
+        """Someone else drives the run now: the lease is theirs, or the row is there already."""
 
 
 class Segment:
     """A batch of one run. All that one commit adds to a run becomes one row."""
 
-    __slots__ = ("arrived", "first", "key", "last", "line", "lost", "run", "status")
+    __slots__ = ("author", "first", "last", "line", "status")
 
     def __init__(
-        self,
-        run: str,
-        key: int,
-        first: int,
-        last: int,
-        line: bytes,
-        arrived: Callable[[int], None],
-        lost: Callable[[], None],
-        status: tuple[str, str] | None = None,
+        self, author: Author, first: int, last: int, line: bytes, status: tuple[str, str] | None = None
     ) -> None:
-        self.status = status
-        """How the run stands from this batch on, and why; None when that has not changed."""
-        self.run = run
-        self.key = key
+        self.author = author
         self.first = first
         self.last = last
         self.line = line
-        self.arrived = arrived
-        self.lost = lost
-        """Told when someone else drives the run now: the lease is theirs, or the row is there already."""
+        self.status = status
+        """How the run stands from this batch on, and why; None when that has not changed."""
 
 
 class Job:
@@ -81,13 +94,11 @@ class Writer:
         connect: Callable[[], sqlite3.Connection],
         *,
         seal: Callable[[bytes], bytes],
-        owner: Callable[[], str],
         beat: Callable[[], Statement | None],
         stalled: Callable[[str], None],
     ) -> None:
         self._connect = connect
         self._seal = seal
-        self._owner = owner
         self._beat = beat
         self._stalled = stalled
         self._jobs: queue.SimpleQueue[Segment | Job | None] = queue.SimpleQueue()
@@ -128,9 +139,14 @@ class Writer:
                 told = self._attempt(db, jobs)
             except _Wrong as wrong:
                 _rollback(db)
-                jobs = [job for job in jobs if job not in wrong.jobs]
-                wrong.tell()
-            except sqlite3.Error as error:
+                jobs = [job for job in jobs if job is not wrong.job]
+                if wrong.job.failed is not None:
+                    wrong.job.failed(wrong.error)
+            except _Lost as lost:
+                _rollback(db)
+                for author in lost.authors:
+                    author.lost()
+            except Exception as error:  # noqa: BLE001 - whatever it is, nothing taken may be dropped
                 _rollback(db)
                 if busy(error):
                     continue  # another process writes; SQLite itself has waited for a while
@@ -148,48 +164,47 @@ class Writer:
     def _attempt(self, db: sqlite3.Connection, jobs: list[Segment | Job]) -> list[Callable[[], None]]:
         db.execute("BEGIN IMMEDIATE")
         told: list[Callable[[], None]] = []
-        runs: dict[int, list[Segment]] = {}
+        runs: dict[Author, list[Segment]] = {}
         for job in jobs:
             if isinstance(job, Segment):
-                runs.setdefault(job.key, []).append(job)
+                if not job.author.gone:
+                    runs.setdefault(job.author, []).append(job)
                 continue
             told += self._flush(db, runs)  # a job may rely on what was taken before it
             results = []
             try:
                 for sql, values in job.statements:
                     results.append(db.execute(sql, values).fetchall())
-            except (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.InterfaceError) as error:
-                raise _Wrong([job], error) from error
+            except _HOPELESS as error:
+                raise _Wrong(job, error) from error
             if job.done is not None:
                 told.append(_tell(job.done, results))
         told += self._flush(db, runs)
         db.commit()
         return told
 
-    def _flush(self, db: sqlite3.Connection, runs: dict[int, list[Segment]]) -> list[Callable[[], None]]:
+    def _flush(self, db: sqlite3.Connection, runs: dict[Author, list[Segment]]) -> list[Callable[[], None]]:
         """Write what has been gathered."""
         if not runs:
             return []
         self._insert(db, runs)
         _mark(db, runs)
-        told = [_tell(segments[-1].arrived, segments[-1].last) for segments in runs.values()]
+        told = [_tell(author.arrived, segments[-1].last) for author, segments in runs.items()]
         runs.clear()
         return told
 
-    def _insert(self, db: sqlite3.Connection, runs: dict[int, list[Segment]]) -> None:
+    def _insert(self, db: sqlite3.Connection, runs: dict[Author, list[Segment]]) -> None:
         """One statement for all rows: each one gives the GIL away, and getting it back is slow."""
-        me = self._owner()
-        lost = [
-            segment
-            for segments in runs.values()
-            if not db.execute(_HELD, (segments[0].run, me)).fetchone()
-            for segment in segments
-        ]
+        lost = [author for author in runs if not db.execute(_HELD, (author.run, author.claim)).fetchone()]
         if lost:
-            raise _Wrong(lost, Exception("the lease is another process's"))
+            raise _Lost(lost)
         rows = [
-            (key << 32 | segments[0].first, segments[-1].last, self._seal(b"".join(s.line for s in segments)))
-            for key, segments in runs.items()
+            (
+                author.key << 32 | segments[0].first,
+                segments[-1].last,
+                self._seal(b"".join(segment.line for segment in segments)),
+            )
+            for author, segments in runs.items()
         ]
         try:
             for at in range(0, len(rows), MOST):
@@ -197,39 +212,42 @@ class Writer:
                 marks = ",".join(["(?,?,?)"] * len(part))
                 values = [value for row in part for value in row]
                 db.execute(f"INSERT INTO events (id, last, batches) VALUES {marks}", values)  # noqa: S608 - only question marks
-        except sqlite3.IntegrityError as error:
-            taken = [
+        except sqlite3.IntegrityError:
+            there = {
                 row[0] for row in rows if db.execute("SELECT 1 FROM events WHERE id = ?", row[:1]).fetchone()
-            ]
-            raise _Wrong([s for id in taken for s in runs[id >> 32]], error) from error
+            }
+            raise _Lost(
+                [author for author, its in runs.items() if author.key << 32 | its[0].first in there]
+            ) from None
 
 
-def _mark(db: sqlite3.Connection, runs: dict[int, list[Segment]]) -> None:
+def _mark(db: sqlite3.Connection, runs: dict[Author, list[Segment]]) -> None:
     """Say how runs stand, in the commit that makes it so."""
-    for key, segments in runs.items():
+    for author, segments in runs.items():
         status = next((segment.status for segment in reversed(segments) if segment.status), None)
         if status is not None:
             ended = time.time() if status[0] in ("succeeded", "failed", "partial", "aborted") else None
-            db.execute(_STATUS, (*status, ended, key))
+            db.execute(_STATUS, (*status, ended, author.key))
 
 
 class _Wrong(Exception):
-    """Jobs that no patience will help."""
+    """A job that no patience will help."""
 
-    def __init__(self, jobs: Sequence[Segment | Job], error: Exception) -> None:
+    def __init__(self, job: Job, error: Exception) -> None:
         super().__init__(str(error))
-        self.jobs = jobs
+        self.job = job
         self.error = error
 
-    def tell(self) -> None:
-        for job in self.jobs:
-            if isinstance(job, Segment):
-                job.lost()
-            elif job.failed is not None:
-                job.failed(self.error)
+
+class _Lost(Exception):
+    """Runs that someone else drives now."""
+
+    def __init__(self, authors: Sequence[Author]) -> None:
+        super().__init__(f"{len(authors)} runs")
+        self.authors = authors
 
 
-def busy(error: sqlite3.Error) -> bool:
+def busy(error: Exception) -> bool:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 

@@ -80,6 +80,7 @@ CREATE INDEX commands_waiting ON commands (run) WHERE taken IS NULL;
 CREATE TABLE leases (
     run     TEXT PRIMARY KEY,
     owner   TEXT NOT NULL,
+    claim   TEXT NOT NULL,
     expires REAL NOT NULL
 );
 
