@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,6 +20,7 @@ from penstock.engines.native import NativeEngine
 from penstock.engines.stream import Gap
 from penstock.errors import CommandRejected, PenstockError, Problem, UnknownRun, Unsupported
 from penstock.ids import CommandId, RunId, StepId
+from penstock.policy.masking import mask
 from penstock.run.commands import Command
 from penstock.run.events import Event
 from penstock.run.facts import RunReopened
@@ -121,7 +123,7 @@ class Penstock:
         self.settings = configuration
         self.store: Store = _store(configuration)
         self.tools = Functions(tools)
-        self.engine = NativeEngine(self.store)
+        self.engine = NativeEngine(self.store, mask=partial(mask, secrets=configuration.secrets))
         if configuration.engine not in ("native", "auto"):
             raise Unsupported(
                 [Problem(f"engine {configuration.engine!r} is not carried out by this version")]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import DefinitionError, Problem
+from penstock.policy.masking import secrets_in
 from penstock.workflow.findings import did_you_mean
 
 
@@ -26,6 +27,8 @@ class Settings:
     """For SQLite. `NORMAL` is faster; a power cut may then lose the last moments, a crash never does."""
     key: str = ""
     """Seals what is stored: a key, several (the first seals), or `file:/path`."""
+    secrets: frozenset[str] = frozenset()
+    """Values of variables whose names say they are secret: never to be seen in a message or a trace."""
 
 
 def read(environment: Mapping[str, str] | None = None, **given: str | None) -> Settings:
@@ -34,12 +37,16 @@ def read(environment: Mapping[str, str] | None = None, **given: str | None) -> S
     found: dict[str, Any] = {}
     for layer in (_user(env), _project(), _variables(env), given):
         found.update({name: value for name, value in layer.items() if value is not None})
-    return Settings(**found)
+    return Settings(**found, secrets=secrets_in(env))
 
 
 def _variables(env: Mapping[str, str]) -> dict[str, str]:
-    names = (field.name for field in fields(Settings))
-    return {name: value for name in names if (value := env.get(f"PENSTOCK_{name.upper()}"))}
+    return {name: value for name in _names() if (value := env.get(f"PENSTOCK_{name.upper()}"))}
+
+
+def _names() -> list[str]:
+    """What may be set; the secrets are found, not set."""
+    return [field.name for field in fields(Settings) if field.name != "secrets"]
 
 
 def _project() -> dict[str, str]:
@@ -66,7 +73,7 @@ def _toml(path: Path) -> dict[str, Any]:
 
 
 def _checked(path: Path, values: Mapping[str, Any]) -> dict[str, str]:
-    known = [field.name for field in fields(Settings)]
+    known = _names()
     problems = [
         Problem(f"unknown setting {name!r}", did_you_mean(name, known), file=str(path))
         for name in values

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
+import pty
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,6 +51,40 @@ async def second_time(task: ps.Task):
     if task.attempt == 1:
         raise ConnectionError("busy")
     return task.attempt
+
+
+@ps.tool(effect="read")
+async def held(value=None, file: str = "go"):
+    """Waits until a file is there."""
+    note("held")
+    while not Path(file).exists():
+        await asyncio.sleep(0.01)
+    return value
+
+
+async def deed(name: str, file: str = "go"):
+    """Something that must not happen twice; then it waits until a file is there."""
+    note(name)
+    while not Path(file).exists():
+        await asyncio.sleep(0.01)
+    return name
+
+
+@ps.tool(effect="read")
+def look(value):
+    note(f"look {value}")
+    return value
+
+
+def fixable():
+    if not Path("fixed").exists():
+        raise ValueError("broken")
+    return "whole"
+
+
+def note(name: str):
+    with Path("ledger").open("a") as ledger:
+        ledger.write(f"{name}\\n")
 
 
 async def forever():
@@ -134,7 +173,7 @@ def begin(folder: Path, environment: dict[str, str]) -> Iterator[Callable[..., s
     """Start `penstock …` in the folder; whatever still runs at the end of the test is ended."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(*args: object) -> subprocess.Popen[str]:
+    def start(*args: object, **env: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [*PENSTOCK, *map(str, args)],
             stdin=subprocess.DEVNULL,
@@ -142,7 +181,7 @@ def begin(folder: Path, environment: dict[str, str]) -> Iterator[Callable[..., s
             stderr=subprocess.PIPE,
             text=True,
             cwd=folder,
-            env=environment,
+            env={**environment, **env},
         )
         started.append(process)
         return process
@@ -151,6 +190,29 @@ def begin(folder: Path, environment: dict[str, str]) -> Iterator[Callable[..., s
     for process in started:
         process.kill()
         process.communicate()
+
+
+@pytest.fixture
+def ledger(folder: Path) -> Callable[[], list[str]]:
+    """What tools have noted that they did."""
+    path = folder / "ledger"
+    return lambda: path.read_text().splitlines() if path.exists() else []
+
+
+@pytest.fixture
+def killed(begin, ledger) -> Callable[..., str]:
+    """Run a workflow, end its process without a word as soon as a tool has noted something; the run's id."""
+
+    def run(flow: Path, *args: object, noted: str) -> str:
+        process = begin("run", flow, "--json", *args)
+        run_id: str = json.loads(process.stdout.readline())["run_id"]
+        while noted not in ledger():
+            assert process.poll() is None, process.communicate()
+        process.kill()
+        process.wait()
+        return run_id
+
+    return run
 
 
 @pytest.fixture
@@ -164,3 +226,57 @@ def write(folder: Path) -> Callable[..., Path]:
         return path
 
     return make
+
+
+class Terminal:
+    """A process on a terminal of its own, and everything it wrote there."""
+
+    def __init__(self, args: list[str], *, cwd: Path, env: dict[str, str], rows: int, columns: int) -> None:
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self.process = subprocess.Popen(
+            args, stdin=slave, stdout=slave, stderr=slave, cwd=cwd, env=env, start_new_session=True
+        )
+        os.close(slave)
+        self.text = ""
+
+    def until(self, mark: str) -> str:
+        """Read on until the mark has been written."""
+        while mark not in self.text and self._more():
+            pass
+        assert mark in self.text
+        return self.text
+
+    def type(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+    def finish(self) -> tuple[int, str]:
+        while self._more():
+            pass
+        os.close(self._master)
+        return self.process.wait(30), self.text
+
+    def _more(self) -> bool:
+        data = b""
+        with contextlib.suppress(OSError):  # Linux says so when the other end is closed
+            data = os.read(self._master, 65536)
+        self.text += data.decode(errors="replace")
+        return bool(data)
+
+
+@pytest.fixture
+def terminal(folder: Path, environment: dict[str, str]) -> Callable[..., Terminal]:
+    def start(*args: object, rows: int = 24, columns: int = 100, **env: str) -> Terminal:
+        env = {k: v for k, v in environment.items() if k not in ("COLUMNS", "NO_COLOR")} | {
+            "TERM": "xterm-256color",
+            **env,
+        }
+        return Terminal(
+            [sys.executable, "-m", "penstock", *map(str, args)],
+            cwd=folder,
+            env=env,
+            rows=rows,
+            columns=columns,
+        )
+
+    return start

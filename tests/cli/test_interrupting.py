@@ -6,15 +6,7 @@ import json
 import signal
 
 import pytest
-
-
-def until(process, kind: str) -> dict[str, object]:
-    """Read the events of a run that is going on, up to the first of this type."""
-    for line in process.stdout:
-        event = json.loads(line)
-        if event["type"] == kind:
-            return event
-    pytest.fail(f"the run ended before there was a {kind}: {process.stderr.read()}")
+from reading import until
 
 
 @pytest.mark.parametrize(

@@ -2,73 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
-import pty
 import re
 import signal
-import struct
-import subprocess
-import sys
-import termios
-from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-7][0-9;]*m")
-
-
-class Terminal:
-    """A process on a terminal of its own, and everything it wrote there."""
-
-    def __init__(self, args: list[str], *, cwd: Path, env: dict[str, str], rows: int, columns: int) -> None:
-        self._master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        self.process = subprocess.Popen(
-            args, stdin=slave, stdout=slave, stderr=slave, cwd=cwd, env=env, start_new_session=True
-        )
-        os.close(slave)
-        self.text = ""
-
-    def until(self, mark: str) -> str:
-        """Read on until the mark has been written."""
-        while mark not in self.text and self._more():
-            pass
-        assert mark in self.text
-        return self.text
-
-    def finish(self) -> tuple[int, str]:
-        while self._more():
-            pass
-        os.close(self._master)
-        return self.process.wait(30), self.text
-
-    def _more(self) -> bool:
-        data = b""
-        with contextlib.suppress(OSError):  # Linux says so when the other end is closed
-            data = os.read(self._master, 65536)
-        self.text += data.decode(errors="replace")
-        return bool(data)
-
-
-@pytest.fixture
-def terminal(folder: Path, environment: dict[str, str]) -> Callable[..., Terminal]:
-    def start(*args: object, rows: int = 24, columns: int = 100, **env: str) -> Terminal:
-        env = {k: v for k, v in environment.items() if k not in ("COLUMNS", "NO_COLOR")} | {
-            "TERM": "xterm-256color",
-            **env,
-        }
-        return Terminal(
-            [sys.executable, "-m", "penstock", *map(str, args)],
-            cwd=folder,
-            env=env,
-            rows=rows,
-            columns=columns,
-        )
-
-    return start
 
 
 def last_frame(text: str) -> str:

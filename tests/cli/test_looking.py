@@ -10,6 +10,10 @@ import pytest
 
 import penstock
 
+VERBS = (
+    "run", "runs", "show", "events", "watch", "resume", "fork", "send", "decide", "abort", "worker",
+    "validate", "graph", "schema",
+)  # fmt: skip
 FLOW = """
     {id: a, uses: "py:missing_on_purpose:echo"}
     {id: b, uses: "py:missing_on_purpose:echo", needs: [a]}
@@ -106,10 +110,10 @@ def test_help_begins_with_examples_and_names_every_verb(cli) -> None:
     text = cli("--help").stdout
 
     assert text.index("Examples:") < text.index("Options:") < text.index("Commands:")
-    assert all(f"\n  {verb} " in text for verb in ("run", "validate", "graph", "show", "events", "schema"))
+    assert all(f"\n  {verb} " in text for verb in VERBS)
 
 
-@pytest.mark.parametrize("verb", ["run", "validate", "graph", "show", "events", "schema"])
+@pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_help(cli, verb: str) -> None:
     done = cli(verb, "--help")
 

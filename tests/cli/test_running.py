@@ -24,7 +24,7 @@ def test_outputs_are_json_on_stdout_and_progress_is_on_stderr(cli, write) -> Non
     assert done.code == 0
     assert json.loads(done.stdout) == {"said": "hello!", "count": 1}
     assert done.messages[0].startswith("flow: run ")
-    words = [line.split()[1:3] for line in done.messages[1:-1]]
+    words = [line.split()[1:3] for line in done.messages[3:-1]]
     assert words == [["start", "first"], ["done", "first"], ["start", "second"], ["done", "second"]]
     assert done.messages[-1].startswith("flow succeeded in ")
     assert "2 succeeded" in done.messages[-1]
@@ -80,7 +80,27 @@ def test_a_failed_run_leaves_1_and_says_which_step_and_why(cli, write) -> None:
     assert done.stdout == ""
     assert any("failed" in line and "bad: ValueError: no good" in line for line in done.messages)
     assert any("skipped" in line and "after" in line for line in done.messages)
-    assert done.messages[-1] == "step bad failed: ValueError: no good"
+    assert done.messages[-2] == "step bad failed: ValueError: no good"
+
+
+def test_a_run_says_how_to_watch_it_and_how_to_go_on(cli, write) -> None:
+    flow = write('{id: bad, uses: "py:tools:boom"}')
+
+    durable, elsewhere, gone = (
+        cli("run", flow),
+        cli("run", flow, "--store=sqlite:///a b.db"),
+        cli("run", flow, "--store=memory:"),
+    )
+
+    run = durable.messages[0].split()[2].rstrip(",")
+    hints = [line.strip().partition("   ")[0] for line in (*durable.messages[1:3], durable.messages[-1])]
+    assert hints == [
+        f"penstock watch {run}",
+        f"penstock resume {run}",
+        f"penstock resume {run} --from failed",
+    ]
+    assert "--store 'sqlite:///a b.db'" in elsewhere.messages[1]
+    assert "penstock" not in gone.stderr
 
 
 def test_a_quiet_run_that_fails_still_says_why(cli, write) -> None:
@@ -120,13 +140,15 @@ def test_a_run_ended_by_its_timeout_leaves_124(cli, write, limit: str) -> None:
     assert "timed out after 0.05 s" in last["steps"]["after"]["reason"]
 
 
-def test_a_timeout_given_on_the_command_line_does_not_change_the_hash(cli, write) -> None:
+def test_a_timeout_given_on_the_command_line_is_part_of_the_version_that_the_run_is_pinned_to(
+    cli, write
+) -> None:
     flow = write(TWO, TWO_REST)
 
-    hashes = {cli("run", flow, "--json", *more).lines[0]["hash"] for more in ([], ["--timeout", "5m"])}
+    own, limited = (cli("run", flow, "--json", *more).lines[0]["hash"] for more in ([], ["--timeout", "5m"]))
 
-    assert len(hashes) == 1
-    assert hashes.pop() in cli("validate", flow).stdout
+    assert own in cli("validate", flow).stdout
+    assert limited != own
 
 
 def test_retries_maps_and_skips_are_in_the_lines_and_in_the_summary(cli, write) -> None:

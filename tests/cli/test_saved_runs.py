@@ -123,15 +123,12 @@ def test_a_file_that_is_no_saved_run_is_refused(cli, folder: Path, text: str, pa
     assert part in done.messages[0]
 
 
-@pytest.mark.parametrize("verb", ["show", "events"])
-def test_a_run_id_is_answered_with_what_to_do(cli, saved: Path, verb: str) -> None:
-    run_id = json.loads(saved.read_text().splitlines()[0])["run_id"]
-
-    done = cli(verb, run_id)
+@pytest.mark.parametrize("args", [["show", "--at", 3], ["show", "--checkpoints"], ["events", "--follow"]])
+def test_what_only_a_store_knows_is_not_asked_of_a_file(cli, saved: Path, args: list[object]) -> None:
+    done = cli(*args, saved)
 
     assert done.code == 2
-    assert "cannot be looked up by its id" in done.stderr
-    assert "--save run.jsonl" in done.stderr
+    assert "not a file" in done.stderr
 
 
 def test_an_unknown_event_type_is_refused_with_a_suggestion(cli, saved: Path) -> None:

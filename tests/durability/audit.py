@@ -64,7 +64,8 @@ class History:
         return sha256(self.run.encoded()).hexdigest()
 
     def step(self, name: str) -> Step:
-        return self.graph.workflow.steps[self.graph.index[name]]  # type: ignore[index]  # a step id
+        graph = self.run.graph  # which may have grown
+        return graph.workflow.steps[graph.index[name]]  # type: ignore[index]  # a step id
 
     def effect(self, name: str) -> str:
         """Of the deed that a step does; running a child may be repeated."""

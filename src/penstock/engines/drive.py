@@ -14,6 +14,7 @@ import math
 import traceback
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
@@ -25,7 +26,7 @@ from penstock.engines.outputs import Outputs
 from penstock.engines.stream import KEPT, KEPT_LASTING, Gap, Observer, Stream
 from penstock.errors import CommandRejected, DefinitionError, Owned, Problem, Unfinished, UnknownTool
 from penstock.ids import CommandId, RunId, child_id
-from penstock.run.commands import OVERTAKING, Abort, Command, InjectTasks
+from penstock.run.commands import OVERTAKING, Abort, Command, InjectTasks, Message
 from penstock.run.decide import decide
 from penstock.run.effects import (
     CancelTasks,
@@ -74,6 +75,9 @@ _LEAST, _MOST = -(2**63), 2**64 - 1
 
 _HARMLESS = ("read", "idempotent")
 """Effects that may be had twice."""
+
+_OURS = str(Path(__file__).parents[1])
+"""Where this package is: frames of it are not the user's."""
 
 _to_json = msgspec.json.Encoder().encode
 _from_json = msgspec.json.Decoder().decode
@@ -154,6 +158,8 @@ class Drive:
             self._commands += 1
             id = CommandId(f"{self.id}!{self._began}.{self._commands}")
             command = msgspec.structs.replace(command, id=id)
+        if isinstance(command, Message):
+            command = msgspec.structs.replace(command, text=self.engine.mask(command.text))
         if self.run.ended:
             raise CommandRejected(f"the run has ended ({self.run.status})")
         answer = self._answers.get(command.id)
@@ -429,9 +435,10 @@ class Drive:
         effect = live.effect
         if live.cancelled and kind == "error":  # what it raised on its way out is not why it ended
             kind, error = live.cancelled, f"{self._why(live)}; then {error}"
+        mask = self.engine.mask
         return TaskRaised(
-            effect.step, error, kind, name, effect.iteration, effect.item, effect.attempt, live.work.effect,
-            trace,
+            effect.step, mask(error), kind, name, effect.iteration, effect.item, effect.attempt,
+            live.work.effect, mask(trace),
         )  # fmt: skip
 
     def _why(self, live: _Live) -> str:
@@ -477,7 +484,7 @@ class Drive:
 
     def _expanded(self, effect: ExpandMap, items: list[Any] | Failure) -> None:
         if isinstance(items, Failure):
-            error = f"for_each: {items.message}"
+            error = self.engine.mask(f"for_each: {items.message}")
             self.tell(TaskRaised(effect.step, error, "expression", iteration=effect.iteration))
             return
         self.outputs.open_map(effect.step, items)
@@ -663,5 +670,7 @@ def _message(error: BaseException) -> str:
 
 def _trace(error: BaseException) -> str:
     """The frames of the user's code; ours say nothing to anyone."""
-    frames = traceback.extract_tb(error.__traceback__)[1:]
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)
+    ]
     return "".join(traceback.format_list(frames))[-4000:]

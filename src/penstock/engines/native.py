@@ -13,6 +13,7 @@ from penstock.engines.drive import Drive
 from penstock.engines.threads import Threads
 from penstock.errors import CommandRejected, Conflict, PenstockError
 from penstock.ids import RunId, StepId
+from penstock.policy.masking import mask
 from penstock.run.commands import Command
 from penstock.run.decide import decide
 from penstock.run.effects import owed
@@ -29,9 +30,13 @@ class NativeEngine:
 
     name = "native"
 
-    def __init__(self, store: Store, *, wall: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, store: Store, *, wall: Callable[[], float] = time.time, mask: Callable[[str], str] = mask
+    ) -> None:
         self.store = store
         self.wall = wall
+        self.mask = mask
+        """Takes out of messages, errors and traces what nobody should read there."""
         self.live: dict[RunId, Drive] = {}
         self._threads: Threads | None = None
         self._delivering = False

@@ -59,7 +59,7 @@ class Rig:
 
     def __init__(self, *tools: Tool | Callable[..., Any]) -> None:
         loop = asyncio.get_running_loop()
-        self.penstock = Penstock(Settings(), tools=tools)
+        self.penstock = Penstock(Settings(store="memory:"), tools=tools)
         self.store = BatchStore()
         self.penstock.store = self.penstock.engine.store = self.store
         self.penstock.engine.wall = lambda: EPOCH + loop.time()

@@ -52,20 +52,6 @@ CREATE TABLE checkpoints (
 );
 CREATE INDEX checkpoints_by_run ON checkpoints (run, seq);
 
-CREATE TABLE decisions (
-    decision TEXT PRIMARY KEY,
-    run      TEXT NOT NULL,
-    kind     TEXT NOT NULL,
-    step     TEXT,
-    asked    REAL NOT NULL,
-    deadline REAL,
-    answered REAL,
-    verb     TEXT,
-    by       TEXT,
-    body     BLOB NOT NULL
-);
-CREATE INDEX decisions_open ON decisions (run) WHERE answered IS NULL;
-
 CREATE TABLE commands (
     id     TEXT NOT NULL,
     run    TEXT NOT NULL,
@@ -84,20 +70,45 @@ CREATE TABLE leases (
     expires REAL NOT NULL
 );
 
-CREATE VIEW tasks AS
-SELECT runs.run                                  AS run,
-       json_extract(event.value, '$.step')       AS step,
-       coalesce(json_extract(event.value, '$.iteration'), 1) AS iteration,
-       json_extract(event.value, '$.item')       AS item,
-       coalesce(json_extract(event.value, '$.attempt'), 1) AS attempt,
-       CASE json_extract(event.value, '$.type')
-            WHEN 'task_complete' THEN 'succeeded'
-            WHEN 'task_error' THEN 'failed'
-            ELSE 'skipped' END                   AS status,
-       json_extract(event.value, '$.seq')        AS seq,
-       json_extract(event.value, '$.at')         AS at
+-- Every event of a store that is not sealed, one a row. `event` is its JSON.
+CREATE VIEW history AS
+SELECT runs.run                               AS run,
+       json_extract(event.value, '$.seq')     AS seq,
+       json_extract(event.value, '$.at')      AS at,
+       json_extract(event.value, '$.type')    AS type,
+       event.value                            AS event
   FROM events
   JOIN runs ON runs.key = events.id >> 32
   JOIN json_each('[' || replace(rtrim(CAST(events.batches AS TEXT), char(10)), char(10), ',') || ']') AS batch
-  JOIN json_each(batch.value) AS event
- WHERE json_extract(event.value, '$.type') IN ('task_complete', 'task_error', 'task_skipped');
+  JOIN json_each(batch.value) AS event;
+
+CREATE VIEW tasks AS
+SELECT run,
+       json_extract(event, '$.step')                    AS step,
+       coalesce(json_extract(event, '$.iteration'), 1)  AS iteration,
+       json_extract(event, '$.item')                    AS item,
+       coalesce(json_extract(event, '$.attempt'), 1)    AS attempt,
+       CASE type WHEN 'task_complete' THEN 'succeeded'
+                 WHEN 'task_error' THEN 'failed'
+                 ELSE 'skipped' END                     AS status,
+       seq,
+       at
+  FROM history
+ WHERE type IN ('task_complete', 'task_error', 'task_skipped');
+
+CREATE VIEW decisions AS
+SELECT asked.run                                   AS run,
+       json_extract(asked.event, '$.decision')     AS decision,
+       json_extract(asked.event, '$.kind')         AS kind,
+       json_extract(asked.event, '$.step')         AS step,
+       json_extract(asked.event, '$.summary')      AS summary,
+       asked.at                                    AS asked,
+       json_extract(asked.event, '$.deadline')     AS deadline,
+       made.at                                     AS answered,
+       json_extract(made.event, '$.verb')          AS verb,
+       json_extract(made.event, '$.by')            AS answered_by
+  FROM history AS asked
+  LEFT JOIN history AS made
+         ON made.run = asked.run AND made.type = 'decision_made'
+        AND json_extract(made.event, '$.decision') = json_extract(asked.event, '$.decision')
+ WHERE asked.type = 'decision_required';
