@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import penstock as ps
+from penstock.settings import Settings
 
 
 def _common() -> Any:
@@ -95,6 +96,32 @@ def stream(dag: Any) -> tuple[Execute, Execute]:
     return invoke, consume
 
 
+def durable(effect: str, synchronous: str) -> Callable[..., Awaitable[Execute]]:
+    """W4: every step's result is on disk before the next step may write."""
+
+    async def factory(path: str, shape: str, n: int, payload: int) -> Execute:
+        blob = "x" * payload
+
+        @ps.tool(effect=effect)
+        async def step() -> str:
+            return blob
+
+        flow = ps.Workflow("durable")
+        for i in range(n):
+            flow.step(f"s{i}", step, needs=[f"s{i - 1}"] if shape == "chain" and i else [])
+        settings = Settings(store=f"sqlite:///{path}", synchronous=synchronous)
+        app = ps.Penstock(settings)
+        app.prepare(flow)
+
+        async def run() -> int:
+            return (await (await app.start(flow)).result()).counts["succeeded"]
+
+        run.close = app.close  # type: ignore[attr-defined]  # `common` closes what it opened
+        return run
+
+    return factory
+
+
 def variant(**options: Any) -> Callable[[Any], Execute]:
     return lambda dag: build(dag, **options)
 
@@ -108,4 +135,13 @@ VARIANTS = {
 
 
 if __name__ == "__main__":
-    _common().main("penstock", VARIANTS, stream={"events": stream})
+    _common().main(
+        "penstock",
+        VARIANTS,
+        durable={
+            "sqlite-full": durable("write", "FULL"),
+            "sqlite-full-read": durable("read", "FULL"),
+            "sqlite-normal": durable("write", "NORMAL"),
+        },
+        stream={"events": stream},
+    )

@@ -61,7 +61,9 @@ MUTANTS = (
         "        _hold_back(run, i, body)\n",
         "",
     ),
-    Mutant("ready: a paused run starts steps", DECIDE, "if run.ready and not run.paused and", "if run.ready and"),
+    Mutant(
+        "ready: a paused run starts steps", DECIDE, "if run.ready and not run.paused and", "if run.ready and"
+    ),
     # --- joins ---
     Mutant(
         "join: all_success does not mind a skip",
@@ -82,7 +84,12 @@ MUTANTS = (
         "if not left or joins[d] == ANY_SUCCESS:",
         "if not left:",
     ),
-    Mutant("join: all_done minds a failure", DECIDE, "elif rule == ALL_DONE:", "elif rule == ALL_DONE and blamed is None:"),
+    Mutant(
+        "join: all_done minds a failure",
+        DECIDE,
+        "elif rule == ALL_DONE:",
+        "elif rule == ALL_DONE and blamed is None:",
+    ),
     Mutant(
         "join: dependents of a failure run",
         DECIDE,
@@ -114,25 +121,41 @@ MUTANTS = (
         "kind = run.reasons[passed_over][0]",
         'kind = "not_routed"',
     ),
-    Mutant("skip: a false condition is ignored", DECIDE, "    if value is True:\n", "    if not isinstance(value, Failure):\n"),
+    Mutant(
+        "skip: a false condition is ignored",
+        DECIDE,
+        "    if value is True:\n",
+        "    if not isinstance(value, Failure):\n",
+    ),
     # --- limits ---
-    Mutant("cap: one task more than max_parallel", DECIDE, "while ready and run.running < slots:", "while ready and run.running <= slots:"),
+    Mutant(
+        "cap: one task more than max_parallel",
+        DECIDE,
+        "while ready and run.running < slots:",
+        "while ready and run.running <= slots:",
+    ),
     Mutant(
         "cap: a chain ignores max_parallel",
         DECIDE,
         "        or run.running >= run.graph.workflow.config.max_parallel\n",
         "",
     ),
-    Mutant("cap: one item more than the map's", DECIDE, "len(state.running) >= cap", "len(state.running) > cap"),
+    Mutant(
+        "cap: one item more than the map's", DECIDE, "len(state.running) >= cap", "len(state.running) > cap"
+    ),
     Mutant(
         "cap: a map runs in batches",
         DECIDE,
         "            _enqueue(run, i)\n        return\n    if state.failed",
         "            pass\n        return\n    if state.failed",
     ),
-    Mutant("cap: one attempt more", RETRY, "if attempt >= retry.max_attempts", "if attempt > retry.max_attempts"),
+    Mutant(
+        "cap: one attempt more", RETRY, "if attempt >= retry.max_attempts", "if attempt > retry.max_attempts"
+    ),
     Mutant("retry: no backoff", EFFECTS, "event.attempt, event.retry_in))", "event.attempt, 0.0))"),
-    Mutant("retry: a timed-out write is repeated", RETRY, 'return kind == "timeout" and', 'return kind == "" and'),
+    Mutant(
+        "retry: a timed-out write is repeated", RETRY, 'return kind == "timeout" and', 'return kind == "" and'
+    ),
     # --- counting ---
     Mutant("fold: a closed map forgets its timers", EVOLVE, "    run.timers -= len(state.backoff)\n", ""),
     Mutant(
@@ -141,7 +164,12 @@ MUTANTS = (
         "        del state.running[item]\n        run.running -= 1\n    elif item in state.backoff:",
         "        del state.running[item]\n    elif item in state.backoff:",
     ),
-    Mutant("fold: an event out of order is taken", EVOLVE, "if event.seq != run.seq + 1:", "if event.seq < run.seq:"),
+    Mutant(
+        "fold: an event out of order is taken",
+        EVOLVE,
+        "if event.seq != run.seq + 1:",
+        "if event.seq < run.seq:",
+    ),
     Mutant(
         "fold: a skip forgets its timer",
         EVOLVE,
@@ -149,16 +177,25 @@ MUTANTS = (
         "    run.phase[i] = SKIPPED",
     ),
     # --- how it went ---
-    Mutant("status: failures are forgotten", DECIDE, "    elif run.failures:\n", "    elif run.failures > 1:\n"),
+    Mutant(
+        "status: failures are forgotten", DECIDE, "    elif run.failures:\n", "    elif run.failures > 1:\n"
+    ),
     Mutant(
         "status: everything that failed is partial",
         DECIDE,
         'else "partial" if produced else "failed"',
         'else "partial"',
     ),
-    Mutant("status: an aborted run completes", DECIDE, '    if run.stopping == "abort":\n        emit(', '    if run.stopping == "":\n        emit('),
+    Mutant(
+        "status: an aborted run completes",
+        DECIDE,
+        '    if run.stopping == "abort":\n        emit(',
+        '    if run.stopping == "":\n        emit(',
+    ),
     # --- commands ---
-    Mutant("abort: tasks are not cancelled", EFFECTS, "return isinstance(event.command, Abort)", "return False"),
+    Mutant(
+        "abort: tasks are not cancelled", EFFECTS, "return isinstance(event.command, Abort)", "return False"
+    ),
     Mutant(
         "abort: what waits to be tried again is left",
         DECIDE,
@@ -166,7 +203,12 @@ MUTANTS = (
         "        elif phase == DORMANT:\n            attempt, step",
     ),
     Mutant("command: an id is heard twice", ACCEPT, "if asked.id in run.commands:", "if asked.id in ():"),
-    Mutant("command: a running step can be skipped", ACCEPT, "return \"\" if phase in UNSTARTED else", 'return "" if phase < 5 else'),
+    Mutant(
+        "command: a running step can be skipped",
+        ACCEPT,
+        'return "" if phase in UNSTARTED else',
+        'return "" if phase < 5 else',
+    ),
     Mutant(
         "retry_step: what was skipped stays skipped",
         EVOLVE,
@@ -174,11 +216,31 @@ MUTANTS = (
         "                pass\n    _reopen",
     ),
     # --- the engine ---
-    Mutant("order: the least critical first", DECIDE, "key=lambda i: (-levels[i], i)", "key=lambda i: (levels[i], i)"),
+    Mutant(
+        "order: the least critical first",
+        DECIDE,
+        "key=lambda i: (-levels[i], i)",
+        "key=lambda i: (levels[i], i)",
+    ),
     Mutant("engine: no timeout", DRIVE, 'self._cancel(live, "timeout")', "pass"),
-    Mutant("engine: a stubborn task is waited for", DRIVE, "call_later(GRACE, self._abandon, live)", "call_later(1e9, self._abandon, live)"),
-    Mutant("stream: a gap is one short", STREAM, "missed = self.last - after - len(fresh)\n", "missed = self.last - after - len(fresh) - 1\n"),
-    Mutant("outputs: arguments see failed steps' outputs", OUTPUTS, "        if self.run.phase[i] != SUCCEEDED:\n            return None\n", ""),
+    Mutant(
+        "engine: a stubborn task is waited for",
+        DRIVE,
+        "call_later(GRACE, self._abandon, live)",
+        "call_later(1e9, self._abandon, live)",
+    ),
+    Mutant(
+        "stream: a gap is one short",
+        STREAM,
+        "missed = self.last - after - len(fresh)\n",
+        "missed = self.last - after - len(fresh) - 1\n",
+    ),
+    Mutant(
+        "outputs: arguments see failed steps' outputs",
+        OUTPUTS,
+        "        if self.run.phase[i] != SUCCEEDED:\n            return None\n",
+        "",
+    ),
 )
 
 
@@ -204,7 +266,13 @@ def attempt(mutant: Mutant | None, tests: tuple[str, ...]) -> tuple[str, str, fl
         command += ["--timeout=20", "--tb=no", *tests]
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     found = re.search(r"^(?:FAILED|ERROR) (?:\S*::)?(\S+)", done.stdout, re.MULTILINE)
-    noticed = found.group(1) if found else done.stdout.strip().splitlines()[-1] if done.stdout.strip() else done.stderr[-200:]
+    noticed = (
+        found.group(1)
+        if found
+        else done.stdout.strip().splitlines()[-1]
+        if done.stdout.strip()
+        else done.stderr[-200:]
+    )
     return ("survived" if done.returncode == 0 else "killed"), noticed, time.monotonic() - began
 
 

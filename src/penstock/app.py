@@ -30,7 +30,7 @@ from penstock.steps.base import Prepared
 from penstock.steps.prepare import Flow, Preparer
 from penstock.store.base import NewRun, Store
 from penstock.store.memory import MemoryStore
-from penstock.store.sealed import NoSeal, Seal
+from penstock.store.sealed import NoSeal, Seal, keys_from, seal_of
 from penstock.tools.base import Tool
 from penstock.tools.functions import Functions
 from penstock.workflow.amend import amended
@@ -294,7 +294,7 @@ def _store(configuration: settings.Settings) -> Store:
     kind, _, rest = url.partition(":")
     if kind == "memory":
         return MemoryStore()
-    seal = _seal(configuration.key)
+    seal = seal_of(keys_from(configuration.key))
     if kind == "sqlite" and rest.startswith("///"):
         from penstock.store.sqlite.store import SqliteStore
 
@@ -302,14 +302,6 @@ def _store(configuration: settings.Settings) -> Store:
     if kind in ("postgresql", "postgres"):
         return _postgres(url, seal)
     raise Unsupported([Problem(f"{url!r} is not a store", "memory:, sqlite:///path or postgresql://…")])
-
-
-def _seal(key: str) -> Seal | NoSeal:
-    if not key:
-        return NoSeal()
-    from penstock.store.sealed import keys_from
-
-    return Seal(keys_from(key))
 
 
 def _postgres(url: str, seal: Seal | NoSeal) -> Store:

@@ -62,7 +62,11 @@ def _project() -> dict[str, str]:
 def _user(env: Mapping[str, str]) -> dict[str, str]:
     base = env.get("XDG_CONFIG_HOME") or (f"{env['HOME']}/.config" if env.get("HOME") else "")
     path = Path(base) / "penstock" / "config.toml"
-    return _checked(path, _toml(path)) if base and path.is_file() else {}
+    try:
+        there = bool(base) and path.is_file()
+    except OSError:
+        there = False  # someone else's home
+    return _checked(path, _toml(path)) if there else {}
 
 
 def _toml(path: Path) -> dict[str, Any]:

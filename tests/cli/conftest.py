@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from reading import until
 
 import penstock
 
@@ -201,11 +202,14 @@ def ledger(folder: Path) -> Callable[[], list[str]]:
 
 @pytest.fixture
 def killed(begin, ledger) -> Callable[..., str]:
-    """Run a workflow, end its process without a word as soon as a tool has noted something; the run's id."""
+    """Run a workflow, end its process without a word in the middle of a step; the run's id.
 
-    def run(flow: Path, *args: object, noted: str) -> str:
-        process = begin("run", flow, "--json", *args)
-        run_id: str = json.loads(process.stdout.readline())["run_id"]
+    The start of the step is on record then, and its tool has noted that it was called.
+    """
+
+    def run(flow: Path, step: str, *, noted: str) -> str:
+        process = begin("run", flow, "--json")
+        run_id: str = until(process, "task_start", step=step)["run_id"]
         while noted not in ledger():
             assert process.poll() is None, process.communicate()
         process.kill()

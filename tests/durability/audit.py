@@ -12,9 +12,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from hashlib import sha256
 from typing import Any
 
+import deeds
 import msgspec
 import penstock as ps
 from penstock.ids import RunId
@@ -61,7 +61,7 @@ class History:
 
     @property
     def digest(self) -> str:
-        return sha256(self.run.encoded()).hexdigest()
+        return deeds.digest(self.run.encoded())
 
     def step(self, name: str) -> Step:
         graph = self.run.graph  # which may have grown

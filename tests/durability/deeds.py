@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -50,6 +51,11 @@ def lines(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def digest(state: bytes) -> str:
+    """Of the fold of a run."""
+    return sha256(state).hexdigest()
 
 
 def number(n: Any) -> int:

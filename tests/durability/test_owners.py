@@ -3,81 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import os
 import signal
-import sqlite3
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 import penstock as ps
+import pytest
+from house import House, shut, until
 from penstock.ids import RunId
-from penstock.run.events import Event, WorkflowResumed
+from penstock.run.events import WorkflowResumed
 from zygote import Victim, Zygote
 
 SHORT = {"lease": 0.6, "beat": 0.1}
 """A lease that is over soon."""
 
 
-@contextmanager
-def shut(path: Path) -> Iterator[Callable[[], None]]:
-    """A door that nobody passes until it is opened."""
-    with path.open("wb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield lambda: fcntl.flock(file, fcntl.LOCK_UN)
-
-
-class House:
-    """A store, a door, and processes that want to drive the run behind it."""
-
-    def __init__(self, zygote: Zygote, folder: Path) -> None:
-        self.folder = folder
-        self.url = f"sqlite:///{folder / 'store.db'}"
-        self.door = folder / "door"
-        self.open_door: Callable[[], None]
-        self._zygote = zygote
-        self.run = ""
-
-    def racer(self, **order: Any) -> Victim:
-        """A process that reaches for the run; the first one starts it."""
-        order |= {"program": "racer", "folder": str(self.folder), "store": self.url}
-        return self._zygote.victim({"door": str(self.door), "run": self.run, **order})
-
-    def owner(self, **order: Any) -> Victim:
-        """A process that drives the run."""
-        racer = self.racer(**order)
-        self.run = racer.hear("driving")["run"]
-        return racer
-
-    def journal(self) -> list[Event]:
-        async def load() -> list[Event]:
-            async with ps.open(self.url) as penstock:
-                return list(await penstock.store.load(RunId(self.run)))
-
-        return asyncio.run(load())
-
-    def expires(self) -> float:
-        """When the lease of the run ends."""
-        with closing(sqlite3.connect(self.folder / "store.db")) as db:
-            found: float = db.execute("SELECT expires FROM leases WHERE run = ?", (self.run,)).fetchone()[0]
-        return found
-
-
 @pytest.fixture
 def house(zygote: Zygote, folder: Path) -> House:
     return House(zygote, folder)
-
-
-def until(true: Callable[[], bool], within: float = 20.0) -> None:
-    deadline = time.monotonic() + within
-    while not true():
-        assert time.monotonic() < deadline, "it never came true"
-        os.sched_yield()
 
 
 @pytest.mark.timeout(120)
@@ -182,7 +126,7 @@ def test_a_stopped_owner_that_wakes_while_another_drives_is_told_and_writes_noth
     assert after[: len(before)] == before
     assert [event.seq for event in after] == list(range(1, len(after) + 1))
     assert [event.reason for event in after if isinstance(event, WorkflowResumed)] == [
-        f"taken up by {owner.said[1]['driving']}"
+        f"taken up by {owner.said[0]['driving']}"
     ]
 
 

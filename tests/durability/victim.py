@@ -16,8 +16,8 @@ import contextlib
 import os
 import signal
 import sys
+import tempfile
 import threading
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -143,8 +143,8 @@ async def perform(order: Order) -> None:
             say(run=run.id)
             moments()
         result = await run.result()
-        digest = sha256(result.state.encoded()).hexdigest()
-        say(ended=result.status, run=run.id, state=digest, moments=moments.count)
+        state = deeds.digest(result.state.encoded())
+        say(ended=result.status, run=run.id, state=state, moments=moments.count)
 
 
 async def say_how_it_ended(penstock: ps.Penstock, run: str) -> bool:
@@ -152,16 +152,25 @@ async def say_how_it_ended(penstock: ps.Penstock, run: str) -> bool:
     record = (await penstock.store.runs(run=run))[0]
     state = await penstock.at(record.run, record.events)
     if state.ended:
-        say(ended=state.status, run=run, state=sha256(state.encoded()).hexdigest(), moments=0)
+        say(ended=state.status, run=run, state=deeds.digest(state.encoded()), moments=0)
     return state.ended
 
 
 def warm_up() -> None:
-    """Load what is loaded on first use, for processes that are forked from this one."""
-    import penstock.store.sqlite.store  # noqa: F401
+    """Load what is loaded on first use, for processes that are forked from this one. Leaves no thread."""
 
-    for seed in range(8):
-        ps.open("memory:").prepare(wilds.wild(seed))
+    async def once(folder: str) -> None:
+        async with ps.open(f"sqlite:///{folder}/store.db") as penstock:
+            flow = ps.Workflow("first")
+            flow.step("each", deeds.look, for_each="${ [1, 2] }", n="${ item }")
+            run = await penstock.start(flow)
+            await run.result()
+            await penstock.at(run.id, 1)
+
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(once(folder))
+    if threading.active_count() > 1:
+        raise AssertionError(f"threads are left: {threading.enumerate()}")
 
 
 def main(text: str) -> None:

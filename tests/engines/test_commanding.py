@@ -155,7 +155,10 @@ def test_injected_steps_run_with_what_the_run_knows() -> None:
             handle = await rig.start(three())
             await asyncio.sleep(11)
             extra = ps.Step(
-                id=StepId("extra"), uses="test:echo", with_={"value": "${ steps.a.output }"}, when="steps.a.output == 10.0"
+                id=StepId("extra"),
+                uses="test:echo",
+                with_={"value": "${ steps.a.output }"},
+                when="steps.a.output == 10.0",
             )
             await handle.send(ps.InjectTasks(steps=(extra,)))
             result = await handle.result()

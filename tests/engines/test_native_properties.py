@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
-import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.app import RunHandle
@@ -22,7 +21,7 @@ from penstock.testing import clock, graphs
 from penstock.testing.history import violations
 from penstock.testing.outcomes import expected
 from penstock.testing.rig import Rig
-from penstock.testing.sketch import Fate, Node, Record, Sketch, build
+from penstock.testing.sketch import Record, Sketch, build
 from penstock.tools.functions import tool
 from penstock.workflow.graph import compile_graph
 from penstock.workflow.spec import Workflow
@@ -93,10 +92,8 @@ async def _steer(handle: RunHandle, commands: Commands) -> None:
 
 
 async def _send(handle: RunHandle, command: Command) -> None:
-    try:
+    with suppress(CommandRejected):
         await handle.send(command)
-    except CommandRejected as error:
-        assert error.reason
 
 
 @st.composite
@@ -204,7 +201,7 @@ async def _reads_slowly(handle: RunHandle) -> None:
 
 async def _breaks(handle: RunHandle) -> None:
     async for event in handle.events():
-        if isinstance(event, TaskStarted):
+        if event.seq > 2:  # type: ignore[union-attr]
             raise RuntimeError("not my day")
 
 
@@ -223,14 +220,16 @@ async def _observes_and_breaks(handle: RunHandle) -> None:
     handle.observe(observer)
 
 
-async def _spins(handle: RunHandle) -> None:
+async def _spins(_handle: RunHandle) -> None:
     for _ in range(200):
         await asyncio.sleep(0)
 
 
 @settings(max_examples=30)
 @given(graphs.sketches(threads=False), graphs.sketches(threads=False, most=2).flatmap(graphs.commands))
-def test_the_same_events_at_the_same_times_whatever_subscribers_do(sketch: Sketch, commands: Commands) -> None:
+def test_the_same_events_at_the_same_times_whatever_subscribers_do(
+    sketch: Sketch, commands: Commands
+) -> None:
     unwatched = execute(sketch, commands).events
 
     for watch in (_reads, _reads_slowly, _breaks, _is_cancelled, _observes_and_breaks, _spins):

@@ -31,7 +31,8 @@ def chain(n: int) -> Graph:
         Workflow(
             name="chain",
             steps=tuple(
-                Step(id=StepId(f"s{i}"), uses="t:x", needs=(StepId(f"s{i - 1}"),) if i else ()) for i in range(n)
+                Step(id=StepId(f"s{i}"), uses="t:x", needs=(StepId(f"s{i - 1}"),) if i else ())
+                for i in range(n)
             ),
         )
     )

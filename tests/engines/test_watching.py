@@ -153,7 +153,9 @@ def test_publishing_costs_nothing_per_subscriber() -> None:
     clock.run(main())
 
 
-@pytest.mark.parametrize("error", [ValueError("no"), asyncio.CancelledError(), ExceptionGroup("g", [ValueError()])])
+@pytest.mark.parametrize(
+    "error", [ValueError("no"), asyncio.CancelledError(), ExceptionGroup("g", [ValueError()])]
+)
 def test_what_an_observer_raises_is_its_own_affair(error: BaseException) -> None:
     seen: list[int] = []
 

@@ -85,7 +85,9 @@ async def skips(rig: Rig, id: str) -> None:
     flow.input("deep", bool, default=False)
     flow.step("look", "demo:say", value={"files": ["a", "b"], "kind": "text"})
     flow.step("parse", "demo:say", when="steps.look.output.kind == 'xml'")
-    flow.step("count", "demo:say", value="${ size(steps.look.output.files) }", needs="parse", join="none_failed")
+    flow.step(
+        "count", "demo:say", value="${ size(steps.look.output.files) }", needs="parse", join="none_failed"
+    )
     flow.step("refine", "demo:say", needs="parse")
     flow.step("publish", "demo:say", needs=["refine"], when="inputs.deep")
     flow.output("count", "${ steps.count.output }")
@@ -96,10 +98,19 @@ async def skips(rig: Rig, id: str) -> None:
 async def maps(rig: Rig, id: str) -> None:
     flow = ps.Workflow("maps", max_parallel=4)
     flow.step("list", "demo:say", value=[1, 2, 3, 4, 5])
-    flow.step("kept", "demo:odd", for_each="${ steps.list.output }", n="${ item }", on_item_error="keep", max_parallel=2)
+    flow.step(
+        "kept",
+        "demo:odd",
+        for_each="${ steps.list.output }",
+        n="${ item }",
+        on_item_error="keep",
+        max_parallel=2,
+    )
     flow.step("strict", "demo:odd", for_each="${ steps.list.output }", n="${ item }", on_error="continue")
     flow.step("empty", "demo:odd", for_each=[], n="${ item }")
-    flow.step("again", "demo:shaky", for_each=[1, 3, 2], until="${ item }", retry={"max_attempts": 3, "backoff": 1})
+    flow.step(
+        "again", "demo:shaky", for_each=[1, 3, 2], until="${ item }", retry={"max_attempts": 3, "backoff": 1}
+    )
     flow.step("if_any", "demo:say", when="size(steps.kept.output) > 2")
     flow.output("kept", "${ steps.kept.output }")
     flow.output("again", "${ steps.again.output }")
@@ -168,7 +179,12 @@ async def grown(rig: Rig, id: str) -> None:
 async def state(rig: Rig, id: str) -> None:
     flow = ps.Workflow("state", reducers={"total": "sum", "seen": "append", "best": "max", "facts": "merge"})
     for n, value in enumerate((3, 1, 2)):
-        update = {"total": "${ output }", "seen": "${ output }", "best": "${ output }", "latest": "${ output }"}
+        update = {
+            "total": "${ output }",
+            "seen": "${ output }",
+            "best": "${ output }",
+            "latest": "${ output }",
+        }
         flow.step(f"s{n}", "demo:say", value=value, seconds=n, set=update)
     flow.step("facts", "demo:say", value={"a": 1}, set={"facts": "${ output }"})
     flow.step("wrong", "demo:say", value="many", seconds=9, set={"total": "${ output }", "latest": "lost"})

@@ -22,7 +22,12 @@ def read(path: Path) -> tuple[RunId, spec.Workflow, list[Event], dict[str, Any]]
     head, *events, state = path.read_bytes().splitlines()
     first = msgspec.json.decode(head)
     workflow = spec.decode(msgspec.json.encode(first["definition"]))
-    return RunId(first["run"]), workflow, [decode(line) for line in events], msgspec.json.decode(state)["state"]
+    return (
+        RunId(first["run"]),
+        workflow,
+        [decode(line) for line in events],
+        msgspec.json.decode(state)["state"],
+    )
 
 
 def missing(recorded: Any, found: Any, path: str = "") -> list[str]:
@@ -51,7 +56,9 @@ def test_a_golden_history_still_folds_to_the_state_it_had(path: Path) -> None:
 def test_the_events_of_a_golden_history_are_written_as_they_were(path: Path) -> None:
     lines = path.read_bytes().splitlines()[1:-1]
 
-    assert [msgspec.json.decode(encode(decode(line))) for line in lines] == [msgspec.json.decode(line) for line in lines]
+    assert [msgspec.json.decode(encode(decode(line))) for line in lines] == [
+        msgspec.json.decode(line) for line in lines
+    ]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

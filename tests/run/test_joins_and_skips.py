@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
 
 from penstock.run.commands import SkipStep
@@ -11,7 +9,7 @@ from penstock.run.events import TaskSkipped, TaskStarted
 from penstock.run.facts import TaskReturned
 from penstock.run.state import PHASES, Run
 from penstock.testing.graphs import ALWAYS
-from penstock.testing.simulate import Simulation
+from penstock.testing.simulate import Simulation, by_chance
 from penstock.testing.sketch import Condition, Fate, Node, Record, Sketch, build
 
 GOOD = Node(id="good")
@@ -21,7 +19,7 @@ OFF = Node(id="off", when=Condition(holds=False))
 
 def simulated(*nodes: Node, seed: int = 0) -> Simulation:
     sketch = Sketch(nodes=nodes)
-    simulation = Simulation(sketch, build(sketch, Record(lambda: 0.0)).graph, Random(seed).choice)
+    simulation = Simulation(sketch, build(sketch, Record(lambda: 0.0)).graph, by_chance(seed))
     simulation.begin()
     return simulation
 
@@ -64,7 +62,9 @@ def skip_of(simulation: Simulation, step: str) -> tuple[str, str]:
     ],
 )
 @pytest.mark.parametrize("seed", range(4))
-def test_a_join_judges_by_how_the_needs_ended(join: str, needs: tuple[str, ...], outcome: str, seed: int) -> None:
+def test_a_join_judges_by_how_the_needs_ended(
+    join: str, needs: tuple[str, ...], outcome: str, seed: int
+) -> None:
     simulation = finished(GOOD, BAD, OFF, Node(id="last", needs=needs, join=join), seed=seed)  # type: ignore[arg-type]
 
     if outcome == "succeeded":
@@ -89,9 +89,7 @@ def test_a_step_skipped_because_of_a_failure_counts_as_failed_in_the_next_join(j
 
 def test_a_failure_settles_its_dependents_at_once_whatever_else_they_wait_for() -> None:
     simulation = simulated(BAD, Node(id="slow"), Node(id="last", needs=("bad", "slow")))
-    simulation.pick = lambda choices: next(
-        (c for c in choices if getattr(c, "step", None) == 0), choices[0]
-    )
+    simulation.pick = lambda choices: next((c for c in choices if getattr(c, "step", None) == 0), choices[0])
     simulation.move()
 
     assert status(simulation.run, "last") == "skipped"

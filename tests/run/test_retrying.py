@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from random import Random
 from typing import Any
 
 import pytest
@@ -13,14 +12,14 @@ from penstock.policy import retry
 from penstock.run.effects import StartTimer
 from penstock.run.events import TaskFailed, TaskStarted
 from penstock.testing.graphs import ALWAYS
-from penstock.testing.simulate import Simulation
+from penstock.testing.simulate import Simulation, by_chance
 from penstock.testing.sketch import Fate, Node, Record, Sketch, build
 from penstock.workflow.spec import Retry
 
 
 def failures(node: Node, *, id: str = "sim") -> list[TaskFailed]:
     sketch = Sketch(nodes=(node,))
-    simulation = Simulation(sketch, build(sketch, Record(lambda: 0.0)).graph, Random(0).choice, id=id)
+    simulation = Simulation(sketch, build(sketch, Record(lambda: 0.0)).graph, by_chance(0), id=id)
     simulation.begin()
     while simulation.move():
         pass

@@ -65,7 +65,9 @@ def test_what_this_version_does_not_carry_out_is_refused_by_name() -> None:
     flow = ps.Workflow("w")
     flow.step("a", step, approval=True)
 
-    with pytest.raises(ps.Unsupported if hasattr(ps, "Unsupported") else ps.PenstockError, match="asks a person first"):
+    with pytest.raises(
+        ps.Unsupported if hasattr(ps, "Unsupported") else ps.PenstockError, match="asks a person first"
+    ):
         prepared(flow)
 
 

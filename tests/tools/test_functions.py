@@ -24,7 +24,12 @@ async def fetch(url: str, retries: int = 3, *, headers: dict[str, str] | None = 
 def test_a_signature_and_its_hints_are_the_schema() -> None:
     tool = tool_of(fetch)
 
-    assert (tool.id, tool.effect, tool.blocking, tool.description) == ("local:fetch", "write", False, "Fetch a page.")
+    assert (tool.id, tool.effect, tool.blocking, tool.description) == (
+        "local:fetch",
+        "write",
+        False,
+        "Fetch a page.",
+    )
     assert tool.input_schema["required"] == ["url"]
     assert tool.input_schema["properties"]["url"] == {"type": "string"}
     assert tool.input_schema["additionalProperties"] is False

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.errors import StoreError
 from penstock.ids import RunId
 from penstock.run.events import Checkpointed, Event, LayerStarted, TaskCompleted
 from penstock.run.restore import restore
@@ -79,6 +80,6 @@ async def newest(
             _, state = await checkpoints.get(record.checkpoint)
             kept = msgspec.json.decode(state)
             return restore(run, graph, kept["run"], reducers=reducers), kept["maps"]
-        except (KeyError, TypeError, ValueError, msgspec.MsgspecError):
+        except (KeyError, TypeError, ValueError, StoreError, msgspec.MsgspecError):
             continue  # damaged, or of another version: the journal has everything
     return None

@@ -205,7 +205,6 @@ class Drive:
         """Go on with a run that another process left: its unfinished tasks are owed again."""
         self.outputs.recall(events)
         await self._reopen_maps()
-        stopping = self.run.stopping and not self.run.ended
         due = self._due(fact)
         self._limit_time()
         self.tell(fact)
@@ -215,7 +214,7 @@ class Drive:
             self.finished.result()
         for effect in due:
             if isinstance(effect, StartTask) and not self._may_repeat(effect):
-                self.tell(self._orphan(effect, stopping=bool(stopping)))
+                self.tell(self._orphan(effect))
             else:
                 self._carry_out(effect)
 
@@ -254,7 +253,8 @@ class Drive:
         step = self.run.graph.workflow.steps[effect.step]
         return self._work(effect.step).effect in _HARMLESS or step.on_orphan == "rerun"
 
-    def _orphan(self, effect: StartTask, *, stopping: bool) -> Fact:
+    def _orphan(self, effect: StartTask) -> Fact:
+        stopping = bool(self.run.stopping)
         step = self.run.graph.workflow.steps[effect.step]
         place = (effect.iteration, effect.item, effect.attempt)
         if step.on_orphan == "fail" or stopping:
@@ -412,7 +412,13 @@ class Drive:
             if not live.over:
                 self.outputs.keep(i, item, output, size)
         except asyncio.CancelledError:
-            fact = self._raised(live, live.cancelled or "cancelled", self._why(live))
+            if live.cancelled:
+                fact = self._raised(live, live.cancelled, self._why(live))
+            elif _cancelled_from_outside():
+                live.over = True  # the event loop is being torn down: nobody can go on, nothing has failed
+                raise
+            else:
+                fact = self._raised(live, "error", "CancelledError: it cancelled itself", "CancelledError")
         except TaskFailure as error:
             fact = self._raised(live, error.kind, str(error))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the one boundary between users' code and ours
@@ -661,6 +667,11 @@ def _plain(output: Any) -> tuple[Any, int]:
         return _from_json(text), len(text)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise TaskFailure("output", f"the result is not JSON: {error}") from None
+
+
+def _cancelled_from_outside() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _message(error: BaseException) -> str:

@@ -148,6 +148,8 @@ class NativeEngine:
                 drive.abort(reason)
         await asyncio.gather(*(drive.leave(reason) for drive in kept))
         await asyncio.gather(*(drive.finished for drive in drives), return_exceptions=True)
+        if self._threads is not None:
+            self._threads.shutdown()
 
 
 def _check_open(run: Run, reopened: Sequence[StepId]) -> None:

@@ -12,13 +12,14 @@ IDLE = 10.0
 """Seconds a thread waits for more work before it ends."""
 
 _Order = tuple[Future[Any], Callable[[], Any]]
+"""None in the queue: go home."""
 
 
 class Threads(Executor):
     """As many threads as there are calls at once; the engine's slots bound that number."""
 
     def __init__(self) -> None:
-        self._orders: queue.SimpleQueue[_Order] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._idle = 0
         """Threads that wait and have not been promised an order."""
@@ -39,13 +40,19 @@ class Threads(Executor):
             threading.Thread(target=self._work, args=(order,), name=name, daemon=True).start()
         return order[0]
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Nothing to do: idle threads end by themselves, and none holds the process."""
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002
+        """Send idle threads home. One that is at work ends by itself, and none holds the process."""
+        with self._lock:
+            idle, self._idle = self._idle, 0
+        for _ in range(idle):
+            self._orders.put(None)
 
-    def _work(self, order: _Order) -> None:
-        while True:
+    def _work(self, first: _Order) -> None:
+        order: _Order | None = first
+        del first
+        while order is not None:
             _carry_out(*order)
-            del order
+            order = None
             with self._lock:
                 self._idle += 1
             try:

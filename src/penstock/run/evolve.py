@@ -178,6 +178,8 @@ def _fail_item(run: Run, i: int, item: int, event: TaskFailed) -> None:
         state.backoff[item] = event.attempt
         run.timers += 1
         return
+    if run.stopping and event.kind == "cancelled":
+        return  # it did not fail; it was not let finish
     state.done += 1
     state.errors[item] = event.error
     if state.failed is None and run.graph.workflow.steps[i].on_item_error == "fail":

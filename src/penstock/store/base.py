@@ -146,6 +146,26 @@ class Checkpoints(Protocol):
     async def get(self, checkpoint: str) -> tuple[CheckpointRecord, bytes]: ...
 
 
+class Upkeep(Protocol):
+    """Keeping a store small, beside whoever else works with it. Only stores that grow have it."""
+
+    async def sizes(self) -> Mapping[RunId, int]:
+        """Bytes of each run. What several runs share is counted once, with the newest of them."""
+        ...
+
+    async def forget(self, families: Sequence[Sequence[RunId]]) -> Sequence[RunId]:
+        """Forget families of runs, each entirely or not at all; returns the runs that are gone.
+
+        A family stays when one of its runs has not ended or is driven by someone, or when a run
+        outside needs one of its runs. What a crash interrupts, the next call finishes.
+        """
+        ...
+
+    async def compact(self) -> int:
+        """Give space that is free back to the system; returns how many bytes."""
+        ...
+
+
 class Store(Protocol):
     """Every run there is, readable by anyone."""
 

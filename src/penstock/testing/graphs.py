@@ -41,8 +41,13 @@ _JOINS: tuple[JoinRule, ...] = ("all_success", "none_failed", "any_success", "al
 
 
 @cache
-def sketches(*, most: int = 8, children: bool = True, threads: bool = True) -> SearchStrategy[Sketch]:
-    """Workflows of up to `most` steps, with children of their own and functions in threads if wanted."""
+def sketches(
+    *, most: int = 8, children: bool = True, threads: bool = True, again: bool = False
+) -> SearchStrategy[Sketch]:
+    """Workflows of up to `most` steps, with children of their own and functions in threads if wanted.
+
+    With `again` their steps may be run several times and come to the same each time.
+    """
     from hypothesis import strategies as st
 
     @st.composite
@@ -51,7 +56,7 @@ def sketches(*, most: int = 8, children: bool = True, threads: bool = True) -> S
         child = _child(dice) if children and dice.rarely(3) else None
         nodes: list[Node] = []
         for n in range(dice.number(1, most)):
-            nodes.append(_node(dice, f"s{n}", nodes, child=child, threads=threads))
+            nodes.append(_node(dice, f"s{n}", nodes, child=child, threads=threads, again=again))
         return Sketch(
             nodes=tuple(nodes),
             max_parallel=dice.one((32, 1, 2, 3)),

@@ -65,6 +65,8 @@ class _Book:
     count: int | None = None
     next: int = 0
     item_failed: bool = False
+    stopped: bool = False
+    """It ended only because the run was being stopped."""
 
     @property
     def opened(self) -> bool:
@@ -96,7 +98,7 @@ class History:
             self._seq += 1
             if event.seq != self._seq:
                 self._say(event, f"expected number {self._seq}")
-            if self._ended:
+            if self._ended and not (isinstance(event, WorkflowResumed) and event.by != "command"):
                 self._say(event, "comes after the end")
             if (event.seq == 1) != isinstance(event, WorkflowStarted):
                 self._say(event, "a run begins once, first of all")
@@ -137,8 +139,8 @@ class History:
                 self._stopping = self._stopping or event.budget
             case WorkflowPaused():
                 self._paused = True
-            case WorkflowResumed() if event.by == "command":
-                self._paused = False
+            case WorkflowResumed():
+                self._went_on(event)
             case WorkflowCompleted() | WorkflowAborted():
                 self._ends(event)
             case _:
@@ -162,6 +164,7 @@ class History:
         self._check_attempt(event, book)
         if book.step.for_each and event.item is None:
             book.mapped, book.count, book.next, book.item_failed = True, None, 0, False
+            book.stopped = False
             book.tries.clear()
             return
         book.running[event.item] = event.attempt
@@ -222,8 +225,9 @@ class History:
                 self._say(event, "to be tried again although the run is being stopped")
         elif item is None:
             self._settle(event, book)
-        elif isinstance(event, TaskFailed) and book.step.on_item_error == "fail":
-            book.item_failed = True
+        elif isinstance(event, TaskFailed):
+            book.stopped |= bool(self._stopping) and event.kind == "cancelled"
+            book.item_failed |= book.step.on_item_error == "fail"
 
     def _ended_at_rest(self, event: TaskCompleted | TaskFailed, book: _Book) -> bool:
         """A task may fail without running: while it waits to be tried again, or by its condition."""
@@ -247,6 +251,8 @@ class History:
 
     def _settle(self, event: TaskCompleted | TaskFailed, book: _Book) -> None:
         book.failed = isinstance(event, TaskFailed)
+        if self._stopping and isinstance(event, TaskFailed):
+            book.stopped |= event.kind == "cancelled"
         allowed = not book.failed or book.step.on_error == "continue"
         book.verdict = "success" if allowed else "failure"
         if isinstance(event, TaskFailed) and not event.error:
@@ -293,6 +299,7 @@ class History:
         if not self._may_skip(event, book):
             self._say(event, f"skipped for no good reason: {event.kind}, {event.reason}")
         book.waiting.clear()
+        book.stopped = bool(self._stopping)
         book.kind = event.kind
         book.verdict = "failure" if event.kind == "upstream_failed" else "skip"
 
@@ -320,24 +327,43 @@ class History:
             case SkipLayer():
                 self._layers.add(command.layer)
             case RetryStep():
-                self._reopen(command.step)
+                self._retried(command.step)
             case _:
                 pass
 
-    def _reopen(self, step: str) -> None:
+    def _retried(self, step: str) -> None:
         book = self.books[step]
         if not book.failed or book.verdict is None:
             self.wrong.append(f"{self._seq}: retry_step of {step}, which had not failed")
         opened = [step]
         for name in opened:  # grows as it goes
-            again = self.books[name]
-            again.verdict, again.failed, again.kind = None, False, ""
-            again.tries.clear()
             opened += [
                 other
                 for other, its in self.books.items()
                 if name in its.needs and its.kind == "upstream_failed" and other not in opened
             ]
+        for name in opened:
+            self._reopen(self.books[name])
+
+    def _reopen(self, book: _Book) -> None:
+        """The step is as if it had never begun; only the attempts it had remain taken."""
+        book.verdict, book.failed, book.kind, book.stopped = None, False, "", False
+        book.mapped = False
+        book.running.clear()
+        book.waiting.clear()
+        book.tries.clear()
+
+    def _went_on(self, event: WorkflowResumed) -> None:
+        if event.by == "command":
+            self._paused = False
+        if self._ended and self._stopping:
+            self._stopping = ""
+            for book in self.books.values():
+                if book.stopped:
+                    self._reopen(book)
+        for step in event.reopened:
+            self._reopen(self.books[step])
+        self._ended = False
 
     def _ends(self, event: WorkflowCompleted | WorkflowAborted) -> None:
         self._ended = True

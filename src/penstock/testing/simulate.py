@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from random import Random
 from typing import Any
 
 from msgspec import UNSET
 
 from penstock.errors import Problem
-from penstock.ids import RunId
+from penstock.ids import RunId, StepId
 from penstock.run.commands import Command, InjectTasks
 from penstock.run.decide import decide
 from penstock.run.effects import (
@@ -47,7 +48,12 @@ from penstock.testing.sketch import Fate, Node, Sketch, output_of
 from penstock.workflow.graph import Graph
 
 Pick = Callable[[Sequence[Any]], Any]
-"""Chooses one of several: `random.Random(…).choice`, for instance."""
+"""Chooses one of several."""
+
+
+def by_chance(seed: int) -> Pick:
+    """Choices as good as random, and the same for the same seed."""
+    return Random(seed).choice  # noqa: S311 - not a secret
 
 
 class Simulation:
@@ -115,20 +121,25 @@ class Simulation:
             case _:
                 self.under_way.append(effect)
 
-    def rebuilt(self, keep: int, graph: Graph, pick: Pick) -> Simulation:
-        """The run made again from its first `keep` batches and taken up, with what it owes under way."""
+    def rebuilt(self, keep: int, graph: Graph, pick: Pick, *, reopened: Sequence[str] = ()) -> Simulation:
+        """The run made again from its first `keep` batches and taken up, with what it owes under way.
+
+        Steps that are `reopened` run again, whether they had ended or were under way. A run that
+        was stopped goes on; one that has ended otherwise stays ended unless something is reopened.
+        """
         again = Simulation(self.sketch, graph, pick, id=self.run.id)
         again.batches = self.batches[:keep]
         again.now = again.batches[-1][-1].at
-        again.run = replay(self.run.id, graph, again.events)
-        again.ended = again.run.ended
+        again.run = run = replay(self.run.id, graph, again.events)
         for event in again.events:
             again._remember(event)
-        due = owed(again.run)
+        again.ended = run.ended and not reopened and not run.stopping
         if not again.ended:
-            again.tell(RunReopened("taken up"))
-        for effect in due:
-            again._ask(effect)
+            steps = tuple(map(StepId, reopened))
+            due = [effect for effect in owed(run) if run.graph.ids[effect.step] not in reopened]
+            again.tell(RunReopened("taken up", "fork" if reopened else "process", steps))
+            for effect in due:
+                again._ask(effect)
         return again
 
     def _remember(self, event: Event) -> None:
@@ -137,7 +148,7 @@ class Simulation:
             self._outputs[self.run.graph.index[event.step]] = [None] * event.count
         if isinstance(event, TaskFailed | TaskCompleted):
             i = self.run.graph.index[event.step]
-            self._calls[i, event.item] += 1
+            self._calls[i, event.item] += getattr(event, "kind", "") != "cancelled"
             if isinstance(event, TaskCompleted) and event.output is not UNSET:
                 self._keep(i, event.item, event.output)
 

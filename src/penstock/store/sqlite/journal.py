@@ -22,6 +22,9 @@ LAG = 0.010
 GIVE_WAY = 0.00005
 """Seconds of room."""
 
+_BLOB = "INSERT OR IGNORE INTO blobs VALUES (?, ?)"
+_BLOB_USE = "INSERT OR IGNORE INTO blob_uses VALUES (?, ?)"
+
 
 class SqliteJournal:
     lasting = True
@@ -53,7 +56,7 @@ class SqliteJournal:
         put = self._store.writer.put
         line, blobs = batches.encode(events)
         for ref, body in blobs:
-            put(Job([("INSERT OR IGNORE INTO blobs VALUES (?, ?)", (ref, self._store.seal.seal(body)))]))
+            put(Job([(_BLOB, (ref, self._store.seal.seal(body))), (_BLOB_USE, (self.key, ref))]))
         self._last = last = events[-1].seq
         put(Segment(self, events[0].seq, last, line, self._status))
         self._status = None
@@ -67,7 +70,7 @@ class SqliteJournal:
         self._status = (status, reason)
 
     async def sync(self) -> None:
-        await self._store.write([])
+        await self._store.write([], patient=True)
 
     def release(self) -> None:
         if self._store.journals.get(self.run) is self:

@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 
 from penstock.errors import StoreError, WrongKey
-from penstock.store.sealed import NoSeal, Seal
+from penstock.store.sealed import NoSeal, Seal, sealed_by
 from penstock.store.sqlite.writer import busy
 
 MARK = 0x50454E53
@@ -72,3 +72,5 @@ def _check_key(db: sqlite3.Connection, seal: Seal | NoSeal) -> None:
         db.execute("INSERT OR IGNORE INTO meta VALUES ('seal', ?)", (seal.seal(_CHECK),))
     elif seal.open(row[0]) != _CHECK:
         raise WrongKey
+    elif seal.current and sealed_by(row[0]) != seal.current:
+        db.execute("UPDATE meta SET value = ? WHERE name = 'seal'", (seal.seal(_CHECK),))

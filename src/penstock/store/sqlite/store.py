@@ -28,6 +28,7 @@ from penstock.store.sqlite.checkpoints import SqliteCheckpoints
 from penstock.store.sqlite.journal import SqliteJournal, on_loop
 from penstock.store.sqlite.mail import SqliteMail
 from penstock.store.sqlite.migrate import migrate
+from penstock.store.sqlite.upkeep import SqliteUpkeep
 from penstock.store.sqlite.writer import Job, Statement, Writer
 from penstock.workflow import spec
 from penstock.workflow.spec import Workflow
@@ -50,6 +51,7 @@ _NEW_RUN = """
 
 _FIRST_EVENTS = "INSERT INTO events VALUES ((SELECT key FROM runs WHERE run = ?) << 32 | ?, ?, ?)"
 _DEFINITION = "INSERT OR IGNORE INTO definitions VALUES (?, ?, ?)"
+_USE = "INSERT OR IGNORE INTO blob_uses SELECT key, ? FROM runs WHERE run = ?"
 _BLOB = "INSERT OR IGNORE INTO blobs VALUES (?, ?)"
 
 _LEASE = "INSERT INTO leases VALUES (?, ?, ?, ?)"
@@ -77,6 +79,7 @@ class SqliteStore:
         self.journals: dict[RunId, SqliteJournal] = {}
         self.mail = SqliteMail(self)
         self.checkpoints = SqliteCheckpoints(self)
+        self.upkeep = SqliteUpkeep(self)
         self._lock = threading.Lock()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -119,6 +122,7 @@ class SqliteStore:
                     new.fork_at,
                 ),
             ),
+            *((_USE, (ref, new.run)) for ref, _ in blobs),
             (_FIRST_EVENTS, (new.run, first, last, self.seal.seal(line))),
             (_LEASE, (new.run, owner.me().encoded(), claim, now + LEASE)),
         ]
@@ -132,7 +136,7 @@ class SqliteStore:
         return self._own(new.run, key, last, claim)
 
     async def reopen(self, run: RunId) -> SqliteJournal:
-        await self.write([])  # a release of ours may still be on its way
+        await self.write([], patient=True)  # a release of ours may still be on its way
         await self._record(run)
         held = await self.query("SELECT owner, claim, expires FROM leases WHERE run = ?", (run,))
         if held:
@@ -155,14 +159,18 @@ class SqliteStore:
         journal = self.journals[run] = SqliteJournal(self, run, key, last, claim)
         return journal
 
-    async def write(self, statements: Sequence[Statement]) -> list[list[Any]]:
-        """Commit statements and return their rows. Raises what SQLite says of them."""
+    async def write(self, statements: Sequence[Statement], *, patient: bool = False) -> list[list[Any]]:
+        """Commit statements and return their rows. Raises what SQLite says of them.
+
+        Trouble with the disk is an error too, unless the caller is `patient` and waits for its end.
+        """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[list[list[Any]]] = loop.create_future()
         job = Job(
             statements,
             lambda results: on_loop(loop, _settle, done, results, None),
             lambda error: on_loop(loop, _settle, done, None, error),
+            patient=patient,
         )
         self.writer.put(job)
         return await done
@@ -266,6 +274,7 @@ class SqliteStore:
 
     def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(self.path, timeout=5.0, isolation_level=None, check_same_thread=False)
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of no effect once there are tables
         db.execute("PRAGMA journal_mode = WAL")
         db.execute(f"PRAGMA synchronous = {self._synchronous}")
         db.execute("PRAGMA busy_timeout = 5000")

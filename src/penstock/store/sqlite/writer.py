@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from penstock.errors import StoreError
 from penstock.ids import RunId
 
 MOST = 2_000
@@ -23,19 +24,28 @@ MOST = 2_000
 AGAIN = 0.25
 """Seconds between tries while the disk refuses."""
 
+PATIENCE = 10.0
+"""Seconds that closing waits for the disk."""
+
 BEAT = 2.0
 """Seconds between heartbeats."""
 
 Statement = tuple[str, Sequence[Any]]
 
-_HOPELESS = (
-    sqlite3.IntegrityError,
-    sqlite3.ProgrammingError,
-    sqlite3.InterfaceError,
-    UnicodeError,
-    OverflowError,
+_TROUBLE = frozenset(
+    (
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_PROTOCOL,
+    )
 )
-"""What is wrong with a statement itself, and not with the disk."""
+"""What is wrong with the disk or with other processes, and not with a statement."""
 
 _STATUS = "UPDATE runs SET status = ?, reason = ?, ended = ? WHERE key = ?"
 _HELD = "SELECT 1 FROM leases WHERE run = ? AND claim = ?"
@@ -74,17 +84,21 @@ class Segment:
 class Job:
     """Statements that belong together, and who wants to know."""
 
-    __slots__ = ("done", "failed", "statements")
+    __slots__ = ("done", "failed", "patient", "statements")
 
     def __init__(
         self,
         statements: Sequence[Statement],
         done: Callable[[list[list[Any]]], None] | None = None,
         failed: Callable[[Exception], None] | None = None,
+        *,
+        patient: bool = True,
     ) -> None:
         self.statements = statements
         self.done = done
         self.failed = failed
+        self.patient = patient
+        """Whether it waits for a disk that refuses; otherwise it is told at once."""
         """Told when the statements themselves are wrong; trouble with the disk is waited for instead."""
 
 
@@ -103,15 +117,20 @@ class Writer:
         self._stalled = stalled
         self._jobs: queue.SimpleQueue[Segment | Job | None] = queue.SimpleQueue()
         self._beaten = time.monotonic()
-        self._thread = threading.Thread(target=self._run, name="penstock-writer", daemon=True)
-        self._thread.start()
-        self.put = self._jobs.put
+        self._thread: threading.Thread | None = None
+
+    def put(self, job: Segment | Job) -> None:
         """Hand a job over. Never blocks."""
+        self._jobs.put(job)
+        if self._thread is None:  # whoever only reads needs no writer
+            self._thread = threading.Thread(target=self._run, name="penstock-writer", daemon=True)
+            self._thread.start()
 
     def close(self) -> None:
-        """Write what is left, then stop."""
-        self._jobs.put(None)
-        self._thread.join()
+        """Write what is left, then stop. A disk that still refuses is not waited for any longer."""
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread.join(PATIENCE)
 
     def _run(self) -> None:
         db = self._connect()
@@ -150,16 +169,20 @@ class Writer:
                 _rollback(db)
                 if busy(error):
                     continue  # another process writes; SQLite itself has waited for a while
+                jobs = _tell_the_impatient(jobs, error)
                 if not waiting:
                     waiting = True
                     self._stalled(str(error))
-                time.sleep(AGAIN)
+                if jobs:
+                    time.sleep(AGAIN)
             else:
                 if waiting:
                     self._stalled("")
                 for tell in told:
                     tell()
                 return
+        if waiting:
+            self._stalled("")
 
     def _attempt(self, db: sqlite3.Connection, jobs: list[Segment | Job]) -> list[Callable[[], None]]:
         db.execute("BEGIN IMMEDIATE")
@@ -175,7 +198,9 @@ class Writer:
             try:
                 for sql, values in job.statements:
                     results.append(db.execute(sql, values).fetchall())
-            except _HOPELESS as error:
+            except (sqlite3.Error, UnicodeError, OverflowError) as error:
+                if _passes(error):
+                    raise
                 raise _Wrong(job, error) from error
             if job.done is not None:
                 told.append(_tell(job.done, results))
@@ -245,6 +270,22 @@ class _Lost(Exception):
     def __init__(self, authors: Sequence[Author]) -> None:
         super().__init__(f"{len(authors)} runs")
         self.authors = authors
+
+
+def _tell_the_impatient(jobs: list[Segment | Job], error: Exception) -> list[Segment | Job]:
+    """Those who would rather know than wait are told; the others stay."""
+    left: list[Segment | Job] = []
+    for job in jobs:
+        if isinstance(job, Job) and not job.patient and job.failed is not None:
+            job.failed(StoreError(f"the store cannot be written: {error}"))
+        else:
+            left.append(job)
+    return left
+
+
+def _passes(error: Exception) -> bool:
+    """Whether waiting may help."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _TROUBLE
 
 
 def busy(error: Exception) -> bool:

@@ -10,7 +10,7 @@ CREATE TABLE definitions (
 );
 
 CREATE TABLE runs (
-    key      INTEGER PRIMARY KEY,
+    key      INTEGER PRIMARY KEY AUTOINCREMENT,
     run      TEXT NOT NULL UNIQUE,
     workflow TEXT NOT NULL,
     hash     TEXT NOT NULL,
@@ -79,7 +79,11 @@ SELECT runs.run                               AS run,
        event.value                            AS event
   FROM events
   JOIN runs ON runs.key = events.id >> 32
-  JOIN json_each('[' || replace(rtrim(CAST(events.batches AS TEXT), char(10)), char(10), ',') || ']') AS batch
+  JOIN json_each(
+           CASE substr(events.batches, 1, 4)
+           WHEN x'00707331' THEN '[]'
+           ELSE '[' || replace(rtrim(CAST(events.batches AS TEXT), char(10)), char(10), ',') || ']'
+           END) AS batch
   JOIN json_each(batch.value) AS event;
 
 CREATE VIEW tasks AS
