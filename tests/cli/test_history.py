@@ -27,6 +27,19 @@ def ended(cli, write) -> str:
     return run
 
 
+@pytest.fixture
+def paced(begin, write, folder: Path) -> str:
+    """A run that had time to keep a checkpoint before its second step was over."""
+    slow = FLOW.replace(
+        '"py:tools:look", with: {value: "${ steps.one', '"py:tools:held", with: {value: "${ steps.one'
+    )
+    process = begin("run", write(slow, OUTPUT), "--json")
+    run: str = until(process, "task_start", step="two")["run_id"]
+    (folder / "go").touch()
+    process.communicate(timeout=30)
+    return run
+
+
 def seq_of(cli, run: str, kind: str, step: str) -> int:
     events = cli("events", run, "--json", "--type", kind).lines
     return next(event["seq"] for event in events if event["step"] == step)
@@ -75,7 +88,6 @@ def test_show_tells_how_a_run_went_where_it_came_from_and_what_was_kept(
     assert done.code == 0
     assert done.stdout.startswith("flow  succeeded")
     assert f"defined in {folder / 'flow.yaml'}, sha256:" in done.stdout
-    assert "checkpoint" in done.stdout
     assert json.loads(done.stdout.partition("outputs\n")[2]) == {"value": 3}
 
 
@@ -256,22 +268,26 @@ def test_a_run_goes_on_from_a_step_as_a_new_run(cli, ended: str, ledger) -> None
     assert f"forked from run {ended}" in done.stderr
 
 
-def test_a_run_goes_on_from_a_checkpoint_as_a_new_run(cli, ended: str, ledger) -> None:
-    kept = cli("show", ended, "--checkpoints", "--json").lines
-    first = kept[0]["checkpoint"]
+def test_a_run_goes_on_from_a_checkpoint_as_a_new_run(cli, paced: str, ledger) -> None:
+    *_, kept = cli("show", paced, "--checkpoints", "--json").lines
+    listed = cli("show", paced, "--checkpoints").stdout
 
-    done = cli("resume", ended, "--from", f"checkpoint:{first}", "--json")
+    done = cli("resume", paced, "--from", f"checkpoint:{kept['checkpoint']}", "--json")
 
+    assert kept["run_id"] == paced
+    assert listed.splitlines()[-1].startswith(kept["checkpoint"])
+    assert kept["checkpoint"] in cli("show", paced).stdout
     assert done.code == 0
+    assert done.lines[-1]["run_id"] != paced
     assert done.lines[-1]["outputs"] == {"value": 3}
-    assert done.lines[0]["seq"] > kept[0]["seq"]
-    assert ledger()[:3] == ["look 1", "look 2", "look 3"]
+    assert done.lines[0]["seq"] > kept["seq"]
+    assert ledger()[:3] == ["look 1", "held", "look 3"]
     assert "look 1" not in ledger()[3:]
 
 
-def test_a_point_that_is_not_in_the_run_is_refused(cli, write, ended: str) -> None:
-    other = cli("run", write(FLOW, OUTPUT, name="other"), "--json").lines[-1]["run_id"]
-    [*_, kept] = cli("show", other, "--checkpoints", "--json").lines
+def test_a_point_that_is_not_in_the_run_is_refused(cli, write, paced: str) -> None:
+    *_, kept = cli("show", paced, "--checkpoints", "--json").lines
+    ended = cli("run", write(FLOW, OUTPUT, name="other"), "--json").lines[-1]["run_id"]
 
     step = cli("resume", ended, "--from", "nine")
     checkpoint = cli("resume", ended, "--from", f"checkpoint:{kept['checkpoint']}")
@@ -280,7 +296,7 @@ def test_a_point_that_is_not_in_the_run_is_refused(cli, write, ended: str) -> No
 
     assert [done.code for done in (step, checkpoint, unknown, nothing)] == [2, 2, 2, 2]
     assert "step 'nine' never started" in step.stderr
-    assert f"{kept['checkpoint']} is one of run {other} (other), not of run {ended}" in checkpoint.stderr
+    assert f"{kept['checkpoint']} is one of run {paced} (flow), not of run {ended}" in checkpoint.stderr
     assert "there is no checkpoint 'none'" in unknown.stderr
     assert "has ended (succeeded)" in nothing.stderr
     assert len(cli("runs", "--json").lines) == 2

@@ -11,7 +11,7 @@ import pytest
 import penstock
 
 VERBS = (
-    "run", "runs", "show", "events", "watch", "resume", "fork", "send", "decide", "abort", "worker",
+    "run", "runs", "show", "events", "watch", "resume", "fork", "send", "decide", "abort", "worker", "gc",
     "validate", "graph", "schema",
 )  # fmt: skip
 FLOW = """

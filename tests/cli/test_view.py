@@ -4,9 +4,27 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 import penstock as ps
 from penstock.cli.follow import summary_of
 from penstock.cli.view import View
+from penstock.engines.base import step_results
+from penstock.ids import RunId, StepId
+from penstock.run.commands import Decide
+from penstock.run.decide import decide
+from penstock.run.events import TaskStarted
+from penstock.run.facts import (
+    CommandReceived,
+    Fact,
+    ItemsCounted,
+    RunReopened,
+    RunRequested,
+    StorageStalled,
+    TaskOrphaned,
+    TaskRaised,
+)
+from penstock.run.state import Run
 
 
 def fold(flow: ps.Workflow, *commands: object) -> tuple[View, dict[str, object]]:
@@ -109,3 +127,112 @@ def test_aborting_and_running_out_of_time_are_shown_as_stopping() -> None:
     assert view.stopping
     assert view.timed_out
     assert view.ended
+
+
+def agree(view: View, run: Run) -> None:
+    """The view says of every step, and of the run, what the fold says."""
+    words = {"retrying": "backoff", "waiting": "waiting"}
+    states = {row.id: words.get(row.state, row.state) for row in view.rows.values()}
+    ready = {"ready": "waiting"}
+    assert states == {id: ready.get(s.status, s.status) for id, s in step_results(run).items()}
+    assert view.status == run.status
+    assert list(view.decisions) == list(run.decisions)
+    assert sum(layer.active for layer in view.layers.values()) == len(view.active)
+
+
+def told(flow: ps.Workflow, *facts: Fact) -> tuple[View, Run]:
+    """What the core makes of these facts; the view agrees after each."""
+    graph = flow.graph
+    run, view = Run(RunId("r"), graph), View(zip(graph.ids, graph.layers, strict=True))
+    for now, fact in enumerate((RunRequested({}), *facts)):
+        for event in decide(run, fact, float(now)):
+            view.take(event)
+        agree(view, run)
+    return view, run
+
+
+def answered(verb: str, **more: object) -> CommandReceived:
+    return CommandReceived(Decide(id="c", decision="r?4", verb=verb, **more))
+
+
+@pytest.mark.parametrize("verb", ["retry", "accept", "skip", "reject"])
+def test_a_step_that_waits_for_a_decision_is_asking_until_it_is_made(verb: str) -> None:
+    flow = ps.Workflow("asks")
+    flow.step("after", ok, needs=[flow.step("mail", ok)])
+
+    asking, _ = told(flow, TaskOrphaned(0))
+    over, run = told(flow, TaskOrphaned(0), answered(verb, args={"output": 1}))
+
+    assert asking.rows["mail"].state == "asking"
+    assert asking.status == "waiting"
+    assert over.decisions == {}
+    assert run.commands == {"c": ""}
+
+
+def test_an_item_that_waits_for_a_decision_is_counted() -> None:
+    flow = ps.Workflow("asks")
+    flow.step("each", ok, for_each="[1, 2]", value="${ item }")
+    counted, graph = ItemsCounted(0, [1, 2]), flow.graph
+    run, view = Run(RunId("r"), graph), View(zip(graph.ids, graph.layers, strict=True))
+
+    for fact in (RunRequested({}), counted, TaskOrphaned(0, item=0), TaskOrphaned(0, item=1)):
+        for event in decide(run, fact, 1.0):
+            view.take(event)
+
+    assert view.rows["each"].asks == 2
+    assert view.status == run.status == "waiting"
+    for id in list(run.decisions):
+        for event in decide(run, CommandReceived(Decide(id=id, decision=id, verb="retry")), 2.0):
+            view.take(event)
+    assert view.rows["each"].asks == 0
+    assert view.status == run.status == "running"
+
+
+def test_what_is_opened_again_after_the_end_is_no_longer_over() -> None:
+    flow = ps.Workflow("again")
+    flow.step("after", ok, needs=[flow.step("bad", ok)])
+    failed = TaskRaised(0, "no good")
+
+    view, run = told(flow, failed, RunReopened("once more", reopened=(StepId("bad"), StepId("after"))))
+
+    assert not view.ended
+    assert not view.failed
+    assert view.rows["bad"].state == "running"
+    assert run.status == "running"
+
+
+def test_what_a_stop_kept_from_running_is_open_again_when_the_stop_is_taken_back() -> None:
+    flow = ps.Workflow("stopped")
+    flow.step("after", ok, needs=[flow.step("slow", ok)])
+    stop = CommandReceived(ps.Abort(id="a", reason="enough"))
+
+    view, _ = told(flow, stop, TaskRaised(0, "cancelled: enough", "cancelled"), RunReopened("once more"))
+
+    assert not view.ended
+    assert view.stopping == ""
+    assert view.rows["slow"].state == "running"
+
+
+def test_a_pause_lasts_until_its_own_cause_is_lifted() -> None:
+    flow = ps.Workflow("paused")
+    flow.step("a", ok)
+
+    view, _ = told(
+        flow,
+        CommandReceived(ps.Pause(id="p")),
+        StorageStalled("the disk is full"),
+        RunReopened("by another process"),
+        CommandReceived(ps.Resume(id="r")),
+    )
+
+    assert view.status == "running"
+
+
+def test_steps_of_an_earlier_version_of_the_definition_are_not_shown() -> None:
+    flow = ps.Workflow("changed")
+    flow.step("new", ok)
+    view = View([("new", 0)])
+
+    view.take(TaskStarted(1, 1.0, StepId("old")))
+
+    assert list(view.rows) == ["new"]

@@ -33,6 +33,20 @@ class Tally:
     processes: int = 0
     violations: list[str] = field(default_factory=list)
 
+    def __str__(self) -> str:
+        return f"{self.kills} kills, {self.cases} runs, {len(self.violations)} violations"
+
+    def add(self, other: Tally) -> None:
+        self.kills += other.kills
+        self.cases += other.cases
+        self.processes += other.processes
+        self.violations += other.violations
+
+
+def over(victim: Victim) -> bool:
+    """Whether a process came to its end before anyone killed it."""
+    return any("ended" in line or "error" in line for line in victim.said)
+
 
 class Campaign:
     """Against one workflow. Each case begins with an empty folder; its store is a file in it, unless named."""
@@ -45,7 +59,7 @@ class Campaign:
         self.seed = seed
         self.tally = Tally()
         root, said = self._drive("untouched", [])
-        self.moments: int = said[-1][-1]["moments"]
+        self.moments: int = next(line["moments"] for line in said[-1] if "moments" in line)
         """How many there are in a run that nobody interrupts."""
         self._expected = self._histories("untouched", root)
         shutil.rmtree(folder / "untouched")
@@ -91,13 +105,13 @@ class Campaign:
             self._kill(victim, stop, name)
             said.append(victim.said)
             root = root or next((line["run"] for line in victim.said if "run" in line), "")
-            if victim.said and {"ended", "error"} & set(victim.said[-1]):
+            if over(victim):
                 break
             if not root:
                 (folder / "ledger").unlink(missing_ok=True)  # it had not begun
                 said.clear()
-        if not root or not said[-1] or "moments" not in said[-1][-1]:
-            raise Hang(f"{root} did not end: {said[-1][-2:] if said else ''} {victim.errors()}")
+        if not over(victim):
+            raise Hang(f"{root} did not end: {victim.said[-2:]} {victim.errors()}")
         return root, said
 
     def _kill(self, victim: Victim, stop: Stop, name: str) -> None:
@@ -118,7 +132,7 @@ class Campaign:
             raise Hang(f"{name} {stop}: silent after {victim.said[-1:]}; {victim.errors()}") from None
         if blocked:
             victim.kill()
-        if blocked or (stop.suicide and not (victim.said and {"ended", "error"} & set(victim.said[-1]))):
+        if blocked or (stop.suicide and not over(victim)):
             self.tally.kills += 1
 
     def _url(self, name: str) -> str:

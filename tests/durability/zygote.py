@@ -65,7 +65,7 @@ class Victim:
         for line in self.listen():
             if key in line:
                 return line
-        raise Hang(f"never said {key}; {self.errors()}")
+        raise Hang(f"never said {key}; {self.said[-3:]} {self.errors()}")
 
     def survives(self, seconds: float) -> bool:
         """Let it go on for this long. False when it ended by itself."""
@@ -149,6 +149,9 @@ class Zygote:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._ours.close()
         self._process.wait()
 

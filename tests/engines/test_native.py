@@ -725,6 +725,16 @@ def test_nothing_reports_success_for_a_run_that_did_nothing() -> None:
         ps.Workflow("w").build()
 
 
+def test_a_plan_that_goes_round_in_a_circle_is_refused_and_shown() -> None:
+    flow = ps.Workflow("w")
+    flow.step("a", nothing, needs="c")
+    flow.step("b", nothing, needs="a")
+    flow.step("c", nothing, needs="b")
+
+    with pytest.raises(ps.DefinitionError, match="a -> b -> c -> a|a → b → c → a"):
+        run(flow)
+
+
 # --- cancellation ---
 
 

@@ -203,6 +203,17 @@ def test_a_paused_run_starts_no_item_and_no_further_attempt() -> None:
     assert bench.finish() == "succeeded"
 
 
+def test_a_join_whose_needs_ended_during_a_pause_runs_once_after_it() -> None:
+    bench = Bench(Node(id="a"), Node(id="b"), Node(id="join", needs=("a", "b")))
+    bench.send(Pause())
+    bench.move("a", "b")
+    bench.send(Resume())
+    assert bench.status("join") == "running"
+
+    assert bench.finish() == "succeeded"
+    assert len([event for event in bench.events(TaskStarted) if event.step == "join"]) == 1
+
+
 def test_pausing_twice_and_resuming_what_is_not_paused_are_refused() -> None:
     bench = Bench(*CHAIN)
 

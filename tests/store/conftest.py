@@ -32,7 +32,7 @@ def url(postgres: str) -> Iterator[str]:
     import psycopg
 
     schema = f"test_{secrets.token_hex(6)}"
-    yield f"{postgres}{'&' if '?' in postgres else '?'}schema={schema}"
+    yield f"{postgres}{'' if '?' in postgres else '?'}&schema={schema}"
     with psycopg.connect(postgres, autocommit=True) as db:
         db.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
 

@@ -27,6 +27,8 @@ class InMemory(Place):
 
 
 class InSqlite(Place):
+    upkeep = True
+
     def __init__(self, request: pytest.FixtureRequest) -> None:
         folder: Path = request.getfixturevalue("tmp_path")
         self.path = folder / "penstock.db"
@@ -43,6 +45,8 @@ class InSqlite(Place):
 
 
 class InPostgres(Place):
+    upkeep = True
+
     def __init__(self, request: pytest.FixtureRequest) -> None:
         self.url: str = request.getfixturevalue("url")
         self.program = (
@@ -58,8 +62,8 @@ class InPostgres(Place):
     def raw(self) -> bytes:
         import psycopg
 
-        server, _, schema = self.url.rpartition("schema=")
-        with psycopg.connect(server[:-1]) as db:
+        server, _, schema = self.url.partition("&schema=")
+        with psycopg.connect(server) as db:
             tables = db.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", (schema,)).fetchall()
             rows = [
                 row

@@ -37,7 +37,10 @@ def events(
     json: Annotated[bool, typer.Option("--json", help="The JSON Lines as they are.")] = False,
     store: stores.Url = "",
 ) -> None:
-    """List the events of a run, and follow one that another process drives."""
+    """List the events of a run, or follow them.
+
+    Whichever process drives the run, --follow tells each event as soon as it is durable.
+    """
     from penstock.cli import record
 
     wanted = _types(type or [])

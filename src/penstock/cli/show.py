@@ -35,7 +35,10 @@ def show(
     all: Annotated[bool, typer.Option("--all", help="Every step, however many there are.")] = False,
     store: stores.Url = "",
 ) -> None:
-    """Show a run: steps, timing, outputs, open decisions; now, or as it stood after any event."""
+    """Show a run, as it stands or as it stood.
+
+    Steps, timing, outputs, who drives it, where it was forked, open decisions.
+    """
     from penstock.cli import record
 
     if record.is_file(source):

@@ -5,8 +5,6 @@ Verbs that look at runs never make a store: where there is none, there are no ru
 
 from __future__ import annotations
 
-import asyncio
-import shlex
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
@@ -57,6 +55,8 @@ def opened(url: str, *, new: bool = False) -> Penstock:
 
 def asked(url: str, work: Callable[[Penstock], Awaitable[T]]) -> T:
     """What `work` finds out in the store that is meant."""
+
+    import asyncio
 
     async def go() -> T:
         penstock = opened(url)
@@ -133,5 +133,7 @@ async def descendants(penstock: Penstock, run: str) -> list[RunRecord]:
 
 def line(verb: str, run: str, url: str, *more: str) -> str:
     """A command line to type next: the same store, whatever the shell makes of the id."""
+    import shlex
+
     store = ["--store", url if "@" not in url else "URL"] if url else []  # never repeat a password
     return shlex.join(["penstock", verb, run, *more, *store])

@@ -180,27 +180,23 @@ def _raised(run: Run, fact: TaskRaised, now: float, batch: list[Event]) -> None:
     step = run.graph.workflow.steps[i]
     policy = step.retry or run.graph.workflow.config.retry or retry_policy.ONCE
     again: float | None = None
-    error = fact.error
+    error, kind = fact.error, fact.kind
     spent = fact.attempt - (run.attempt_base.get(i, 0) if fact.item is None else run.maps[i].base)
     if retry_policy.ambiguous(kind=fact.kind, effect=fact.effect, on_orphan=step.on_orphan):
         error += f"; {UNCERTAIN}"
-    elif not _giving_up(run, i, fact) and retry_policy.retries(
-        policy, attempt=spent, kind=fact.kind, name=fact.name
-    ):
-        seed = f"{run.id}/{step.id}.{fact.iteration}.{fact.item}"
-        again = retry_policy.delay(policy, attempt=spent, seed=seed)
+    elif retry_policy.retries(policy, attempt=spent, kind=fact.kind, name=fact.name):
+        if run.stopping:
+            kind, error = "cancelled", f"{error}; not tried again: {run.stop_reason}"
+        elif fact.item is None or run.maps[i].failed is None:
+            seed = f"{run.id}/{step.id}.{fact.iteration}.{fact.item}"
+            again = retry_policy.delay(policy, attempt=spent, seed=seed)
     event = TaskFailed(
-        run.seq + 1, now, step.id, error, fact.kind, fact.name, fact.iteration, fact.item, fact.attempt,
+        run.seq + 1, now, step.id, error, kind, fact.name, fact.iteration, fact.item, fact.attempt,
         again, fact.trace,
     )  # fmt: skip
     emit(run, batch, event)
     if fact.item is not None:
         _close_map(run, i, now, batch)
-
-
-def _giving_up(run: Run, i: int, fact: TaskRaised) -> bool:
-    """Whether retrying is pointless because the run, or the map around the item, is over."""
-    return bool(run.stopping) or (fact.item is not None and run.maps[i].failed is not None)
 
 
 def _failed(

@@ -41,6 +41,8 @@ class Seal:
         self._keys = {_name(key): AESGCM(key) for key in raw}
         self.current = _name(raw[0])
         """The name of the key that seals."""
+        self.names = frozenset({b"", *self._keys})
+        """Of keys that open; the empty one stands for payloads that are not sealed."""
         self._damaged = (InvalidTag, ValueError)
 
     def seal(self, data: bytes, place: bytes = b"") -> bytes:
@@ -64,6 +66,7 @@ class NoSeal:
     """No key: payloads are stored as they are, and sealed ones cannot be opened."""
 
     current = b""
+    names = frozenset({b""})
 
     def seal(self, data: bytes, place: bytes = b"") -> bytes:  # noqa: ARG002 - a place says nothing here
         return data
@@ -85,6 +88,11 @@ def is_sealed(data: bytes) -> bool:
 def sealed_by(data: bytes) -> bytes:
     """The name of the key that sealed a payload; empty for a plain one."""
     return data[len(MARK) : _HEAD] if is_sealed(data) else b""
+
+
+def place(table: str, *key: object) -> bytes:
+    """The place of a payload: the row of a table that the key identifies."""
+    return "\x1f".join([table, *map(str, key)]).encode()
 
 
 def new_key() -> str:

@@ -47,6 +47,9 @@ from penstock.testing.outcomes import expected
 from penstock.testing.sketch import Fate, Node, Sketch, output_of
 from penstock.workflow.graph import Graph
 
+AWAY = 3600.0
+"""Seconds that pass before a run is taken up again: whatever was waited for is over."""
+
 Pick = Callable[[Sequence[Any]], Any]
 """Chooses one of several."""
 
@@ -129,7 +132,7 @@ class Simulation:
         """
         again = Simulation(self.sketch, graph, pick, id=self.run.id)
         again.batches = self.batches[:keep]
-        again.now = again.batches[-1][-1].at
+        again.now = again.batches[-1][-1].at + AWAY
         again.run = run = replay(self.run.id, graph, again.events)
         for event in again.events:
             again._remember(event)

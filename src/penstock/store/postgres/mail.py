@@ -43,7 +43,7 @@ class PostgresMail:
         body = store.seal.seal(msgspec.json.encode(command))
         tell = ("SELECT pg_notify(%s, %s)", (store.channel("mail"), run))
         try:
-            await store.write([(_POST, (command.id, run, body)), tell])
+            await store.write([(_POST, (command.id, run, body)), tell], patient=False)
         except ForeignKeyViolation:
             raise UnknownRun(run) from None
 
@@ -76,7 +76,7 @@ class PostgresMail:
             self._bell.set()
 
     async def close(self) -> None:
-        if self._postman is not None:
+        if self._postman is not None and not self._postman.done():
             self._postman.cancel()
             await asyncio.wait([self._postman])
             self._postman = None

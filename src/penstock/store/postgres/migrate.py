@@ -10,7 +10,7 @@ from psycopg import sql
 
 from penstock.errors import StoreError, WrongKey
 from penstock.store.postgres.connections import Address
-from penstock.store.sealed import NoSeal, Seal
+from penstock.store.sealed import NoSeal, Seal, sealed_by
 
 _CHECK = b"penstock"
 
@@ -90,3 +90,5 @@ def _check_key(db: psycopg.Connection[Any], seal: Seal | NoSeal) -> None:
         row = db.execute(find).fetchone()
     if row is None or seal.open(row[0]) != _CHECK:
         raise WrongKey
+    if seal.current and sealed_by(row[0]) != seal.current:
+        db.execute("UPDATE meta SET value = %s WHERE name = 'seal'", (seal.seal(_CHECK),))

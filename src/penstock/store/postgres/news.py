@@ -29,7 +29,7 @@ class News:
             self._task = loop.create_task(self._listen(), name="penstock-news")
 
     async def close(self) -> None:
-        if self._task is not None:
+        if self._task is not None and not self._task.done():
             self._task.cancel()
             await asyncio.wait([self._task])
             self._task = None

@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 import psycopg
-from psycopg.types.json import Jsonb
 
 from penstock.errors import Conflict, Owned, StoreError, UnknownRun
 from penstock.ids import RunId
@@ -28,6 +27,7 @@ from penstock.store.postgres.journal import PostgresJournal
 from penstock.store.postgres.mail import PostgresMail
 from penstock.store.postgres.migrate import migrate
 from penstock.store.postgres.news import News
+from penstock.store.postgres.upkeep import PostgresUpkeep
 from penstock.store.postgres.writer import Job, Statement, Writer
 from penstock.store.sealed import NoSeal, Seal
 from penstock.workflow import spec
@@ -65,18 +65,29 @@ _HERE = """
 """
 
 _NEW_RUN = """
-    INSERT INTO runs (run, workflow, hash, source, children, parent, fork_of, fork_at, claim)
-    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
+    INSERT INTO runs (run, workflow, hash, source, parent, fork_of, fork_at, claim)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
         ON CONFLICT (run) DO UPDATE SET claim = excluded.claim WHERE runs.claim = excluded.claim
     RETURNING key
 """
 
 _DEFINITION = "INSERT INTO definitions VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
 _BLOB = "INSERT INTO blobs VALUES (%s, %s) ON CONFLICT DO NOTHING"
+_USE = """
+    INSERT INTO blob_uses SELECT key, %s FROM runs WHERE run = %s AND claim = %s ON CONFLICT DO NOTHING
+"""
+_PIN = """
+    INSERT INTO pins SELECT key, %s, %s FROM runs WHERE run = %s AND claim = %s ON CONFLICT DO NOTHING
+"""
 
 _FIRST_EVENTS = """
     INSERT INTO events SELECT key << 32 | %s, %s, %s FROM runs WHERE run = %s AND claim = %s
         ON CONFLICT DO NOTHING
+"""
+
+_NO_EVENTS = """
+    DELETE FROM events USING runs
+     WHERE run = %s AND claim = %s AND id BETWEEN key << 32 AND key << 32 | 4294967295
 """
 
 _FIRST_LEASE = """
@@ -91,6 +102,8 @@ _TAKE_LEASE = """
             WHERE leases.claim IN (%s, excluded.claim)
     RETURNING 1
 """
+
+_LET_GO = "DELETE FROM leases WHERE run = %s AND claim = %s"
 
 _LINE = """
     WITH RECURSIVE line AS (
@@ -119,27 +132,25 @@ _EVENT = f"""
 
 
 _PINNED = """
-    SELECT name, pin, body, source
-      FROM (SELECT NULL AS name, hash AS pin, source FROM runs WHERE run = %s
-            UNION ALL
-            SELECT child.key, child.value, source
-              FROM runs CROSS JOIN LATERAL jsonb_each_text(children) AS child WHERE run = %s) AS pins
-      LEFT JOIN (SELECT hash AS pin, body FROM definitions) AS kept USING (pin)
+    SELECT NULL, body, source FROM runs JOIN definitions USING (hash) WHERE run = %s
+    UNION ALL
+    SELECT pins.name, body, source
+      FROM runs JOIN pins USING (key) JOIN definitions ON definitions.hash = pins.hash WHERE run = %s
 """
 
 
 class PostgresStore:
     def __init__(self, url: str, *, seal: Seal | NoSeal | None = None) -> None:
         self._address = parse(url)
+        self.connect = self._address.connect
         self.seal = seal or NoSeal()
         migrate(self._address, self.seal)
         self.journals: dict[RunId, PostgresJournal] = {}
         self.mail = PostgresMail(self)
         self.checkpoints = PostgresCheckpoints(self)
+        self.upkeep = PostgresUpkeep(self)
         self.news = News(self._address, {"mail": self.mail.knock, "events": self._heard})
-        self.writer = Writer(
-            self._address.connect, seal=self.seal.seal, beat=self._beat, stalled=self._stalled
-        )
+        self.writer = Writer(self.connect, seal=self.seal.seal, beat=self._beat, stalled=self._stalled)
         self._readers = Readers(self._address)
         self._name = secrets.token_hex(8)
         """Of this store among the owners: a process may open several."""
@@ -154,23 +165,32 @@ class PostgresStore:
 
     async def create(self, new: NewRun, events: Sequence[Event]) -> PostgresJournal:
         claim = secrets.token_hex(8)
+        mine = (new.run, claim)
+        children = {name: child.hash for name, child in new.children.items()}
         pinned = {new.hash: new.workflow, **{child.hash: child for child in new.children.values()}}
-        children = Jsonb({name: child.hash for name, child in new.children.items()})
         line, blobs = batches.encode(events)
         last = events[-1].seq
-        values = (new.run, new.workflow.name, new.hash, new.source, children, new.parent, new.fork_of)
+        run = (new.run, new.workflow.name, new.hash, new.source, new.parent, new.fork_of, new.fork_at, claim)
         statements: list[Statement] = [
             *((_DEFINITION, (hash_, flow.name, self._sealed(flow))) for hash_, flow in pinned.items()),
-            (_NEW_RUN, (*values, new.fork_at, claim)),
+            (_NEW_RUN, run),
+            *((_PIN, (name, hash_, *mine)) for name, hash_ in children.items()),
             *((_BLOB, (ref, self.seal.seal(body))) for ref, body in blobs),
+            *((_USE, (ref, *mine)) for ref, _ in blobs),
+            (_FIRST_EVENTS, (events[0].seq, last, self.seal.seal(line), *mine)),
             self._here(),
-            (_FIRST_EVENTS, (events[0].seq, last, self.seal.seal(line), new.run, claim)),
-            (_FIRST_LEASE, (self._name, new.run, claim)),
+            (_FIRST_LEASE, (self._name, *mine)),
         ]
-        try:
-            found = (await self.write(statements))[len(pinned)]
-        except psycopg.errors.ForeignKeyViolation:
-            raise UnknownRun(new.fork_of or "") from None
+        undo = [(_NO_EVENTS, mine), ("DELETE FROM runs WHERE run = %s AND claim = %s", mine)]
+        patient = new.parent in self.journals  # a child waits for the server as its parent does
+        while True:
+            try:
+                found = (await self.write(statements, patient=patient, undo=undo))[len(pinned)]
+                break
+            except psycopg.errors.ForeignKeyViolation as error:
+                if error.diag.constraint_name == "runs_fork_of_fkey":
+                    raise UnknownRun(new.fork_of or "") from None
+                # a definition was swept away as it was used again
         if not found:
             raise Conflict(new.run, 0)
         return self._own(new.run, found[0][0], last, claim)
@@ -179,17 +199,18 @@ class PostgresStore:
         return self.seal.seal(spec.encode(workflow))
 
     async def reopen(self, run: RunId) -> PostgresJournal:
-        await self.write([])  # what was let go here a moment ago is free
+        await self.write([], patient=False)  # what was let go here a moment ago is free
         await self._record(run)
         held = await self.query(_HELD, (run,))
         if held:
             _, process, fresh = held[0]
-            if run in self.journals or _alive(process, fresh):
+            if run in self.journals or alive(process, fresh):
                 raise Owned(run, str(owner.decode(process)))
         claim = secrets.token_hex(8)
         take = (_TAKE_LEASE, (run, self._name, claim, held[0][0] if held else ""))
         look = (f"{_RUN_COLUMNS.replace('SELECT', 'SELECT runs.key,', 1)} WHERE runs.run = %s", (run,))
-        _, taken, found = await self.write([self._here(), take, look])
+        undo = [(_LET_GO, (run, claim))]
+        _, taken, found = await self.write([self._here(), take, look], patient=False, undo=undo)
         if not taken:
             raise Owned(run, "another process")  # it was quicker
         return self._own(run, found[0][0], found[0][7], claim)
@@ -206,8 +227,14 @@ class PostgresStore:
         del self.journals[journal.run]
         return True
 
-    async def write(self, statements: Sequence[Statement]) -> list[list[Any]]:
-        """Commit statements and return their rows. Raises what Postgres says of them."""
+    async def write(
+        self, statements: Sequence[Statement], *, patient: bool = True, undo: Sequence[Statement] = ()
+    ) -> list[list[Any]]:
+        """Commit statements and return their rows. Raises what Postgres says of them.
+
+        A server that is gone is waited for: by the `patient` as long as it takes, by others not for
+        ever. Who gives up `undo`es what may have been written without anyone hearing of it.
+        """
         done: asyncio.Future[list[list[Any]]] = asyncio.get_running_loop().create_future()
 
         def settle(result: list[list[Any]]) -> None:
@@ -218,8 +245,18 @@ class PostgresStore:
             if not done.done():
                 done.set_exception(error)
 
-        self.writer.put(Job(statements, settle, fail))
-        return await done
+        job = Job(statements, settle, fail)
+        self.writer.put(job)
+        try:
+            while not (await asyncio.wait([done], timeout=None if patient else PATIENCE))[0]:
+                if self.writer.stalled:
+                    raise self._address.trouble(StoreError(self.writer.stalled))  # noqa: TRY301 - as when cancelled
+        except BaseException:
+            job.withdraw()
+            if undo:
+                self.writer.put(Job(undo))
+            raise
+        return done.result()
 
     # --- reading ---
 
@@ -257,12 +294,12 @@ class PostgresStore:
         rows = await self.query(_PINNED, (run, run))
         if not rows:
             raise UnknownRun(run)
-        found: dict[str | None, Workflow] = {}
-        for name, hash_, body, _ in rows:
-            if body is None:
-                raise StoreError(f"the definition {hash_} is missing from the store")
-            found[name] = spec.decode(self.seal.open(body))
-        return Pinned(workflow=found.pop(None), children=found, source=rows[0][3])  # type: ignore[arg-type]  # None is gone
+        (_, own, source), *children = sorted(rows, key=lambda row: row[0] is not None)
+        return Pinned(
+            workflow=spec.decode(self.seal.open(own)),
+            children={name: spec.decode(self.seal.open(body)) for name, body, _ in children},
+            source=source,
+        )
 
     async def runs(self, *, limit: int = 100, **where: Any) -> Sequence[RunRecord]:
         names = {"run": "runs.run", "status": "status", "workflow": "workflow", "parent": "parent"}
@@ -280,6 +317,15 @@ class PostgresStore:
         """Rows; for a run that is driven here the server is waited for as its journal waits."""
         patience = math.inf if run in self.journals else PATIENCE
         return await self._readers.rows(sql, values, patience=patience)
+
+    async def claims_of_the_dead(self, runs: Sequence[RunId]) -> list[str]:
+        """Leases of these runs that mean nothing any more."""
+        sql = _HELD.replace("run = %s", "run = ANY(%b::text[])")
+        return [
+            claim
+            for claim, process, fresh in await self.query(sql, (list(runs),))
+            if not alive(process, fresh)
+        ]
 
     # --- following runs of other processes ---
 
@@ -333,7 +379,7 @@ class PostgresStore:
         try:
             await self.writer.close()
         finally:
-            if self._telling is not None:
+            if self._telling is not None and not self._telling.done():
                 await asyncio.wait([self._telling])
             await self._readers.close()
 
@@ -351,11 +397,11 @@ class PostgresStore:
 
 def _record(row: Sequence[Any]) -> RunRecord:
     process, fresh = row[12:]
-    holder = str(owner.decode(process)) if process and _alive(process, fresh) else ""
+    holder = str(owner.decode(process)) if process and alive(process, fresh) else ""
     return RunRecord(**dict(zip(_RUN_FIELDS, row, strict=False)), owner=holder)
 
 
-def _alive(process: str, fresh: bool) -> bool:
+def alive(process: str, fresh: bool) -> bool:
     """Whether an owner is there. Machines may share a name: only the same boot is the same machine."""
     who = owner.decode(process)
     return fresh and not (who.boot == owner.me().boot and who.dead())

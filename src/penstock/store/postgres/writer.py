@@ -66,11 +66,23 @@ _OURS = """
 """
 
 _BLOBS = "INSERT INTO blobs SELECT * FROM unnest(%b::text[], %b::bytea[]) ON CONFLICT DO NOTHING"
+_USES = """
+    INSERT INTO blob_uses
+    SELECT key, hash FROM unnest(%b::text[], %b::text[], %b::bigint[], %b::text[])
+           AS mine (run, claim, key, hash)
+      JOIN leases USING (run, claim)
+        ON CONFLICT DO NOTHING
+"""
 
 _WRONG = (psycopg.IntegrityError, psycopg.DataError, psycopg.errors.ProgramLimitExceeded, UnicodeError)
 """The fault of the statement. Anything else is the fault of the server, and passes."""
 
-_AT_ONCE = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
+_AT_ONCE = (
+    psycopg.errors.DeadlockDetected,
+    psycopg.errors.SerializationFailure,
+    psycopg.errors.ForeignKeyViolation,
+)
+"""Someone got in the way, and is through by now. Of events: a blob was swept away as it was used again."""
 
 
 class Author(Protocol):
@@ -131,6 +143,10 @@ class Job:
         self.failed = failed
         """Told when the statements themselves are wrong; trouble with the server is waited for instead."""
 
+    def withdraw(self) -> None:
+        """Nobody wants it any more. It may have been written, and its answer lost."""
+        self.statements, self.done, self.failed = (), None, None
+
 
 class _Rows:
     """What a group adds to its runs. Sealed once: bytes that are tried again are the same bytes."""
@@ -138,10 +154,13 @@ class _Rows:
     def __init__(self, segments: Sequence[Segment], seal: Callable[[bytes], bytes]) -> None:
         runs: dict[Author, list[Segment]] = {}
         blobs: dict[str, bytes] = {}
+        uses: dict[tuple[Author, str], None] = {}
         statuses: dict[Author, tuple[str, str]] = {}
         for segment in segments:
             runs.setdefault(segment.journal, []).append(segment)
-            blobs.update(segment.blobs)
+            for ref, body in segment.blobs:
+                blobs[ref] = body
+                uses[segment.journal, ref] = None
             if segment.status is not None:
                 statuses[segment.journal] = segment.status
         self.journals = {
@@ -153,18 +172,18 @@ class _Rows:
         self.lasts = [last for _, last in self.journals.values()]
         self.bodies = [seal(b"".join(segment.line for segment in its)) for its in runs.values()]
         self.blobs = sorted((ref, seal(body)) for ref, body in blobs.items())
+        self.uses = [(journal.run, journal.claim, journal.key, ref) for journal, ref in uses]
         self.statuses = [(journal.run, journal.claim, *status) for journal, status in statuses.items()]
 
     def statements(self) -> list[Statement]:
         found: list[Statement] = []
         if self.blobs:
-            refs, bodies = zip(*self.blobs, strict=True)
-            found.append((_BLOBS, (list(refs), list(bodies))))
+            found += [(_BLOBS, _columns(self.blobs)), (_USES, _columns(self.uses))]
         if self.ids:
             values = (self.runs, self.runs, self.claims, self.ids, self.lasts, self.bodies)
             found.append((_EVENTS, values))
         if self.statuses:
-            found.append((_STATUS, [list(column) for column in zip(*self.statuses, strict=True)]))
+            found.append((_STATUS, _columns(self.statuses)))
         return found
 
 
@@ -194,7 +213,7 @@ class Writer:
         self._connect = connect
         self._seal = seal
         self._beat = beat
-        self._stalled = stalled
+        self._tell_stalled = stalled
         self._jobs: deque[Segment | Job] = deque()
         self._groups: deque[_Group] = deque()
         """Being written. Kept here, so that a loop that ends in the middle loses nothing."""
@@ -203,8 +222,8 @@ class Writer:
         self._bell: asyncio.Event
         self._loop: asyncio.AbstractEventLoop | None = None
         self._beaten = 0.0
-        self._told = False
-        """That nothing can be written."""
+        self.stalled = ""
+        """Why nothing can be written; empty when it can."""
         self._closing = False
 
     def put(self, job: Segment | Job) -> None:
@@ -224,7 +243,7 @@ class Writer:
             return
         self._bell.set()
         while not (await asyncio.wait([self._task], timeout=CLOSING))[0]:
-            if self._told:
+            if self.stalled:
                 self._task.cancel()
                 await asyncio.wait([self._task])
                 raise StoreError("the server of the store is gone; events that never reached it are lost")
@@ -320,16 +339,17 @@ class Writer:
     async def _attempt(self, group: _Group) -> list[Callable[[], None]]:
         """Write a group; returns whom to tell."""
         events = group.rows.statements()
-        others = [statement for job in group.jobs for statement in job.statements]
-        results = await self._execute(events + others)  # events first: a job may let their run go
+        others = [(job, job.statements) for job in group.jobs]
+        flat = [statement for _, statements in others for statement in statements]
+        results = await self._execute(events + flat)  # events first: a job may let their run go
         tell: list[Callable[[], None]] = []
         at = len(events)
-        for job in group.jobs:
-            mine, at = results[at : at + len(job.statements)], at + len(job.statements)
+        for job, statements in others:
+            mine, at = results[at : at + len(statements)], at + len(statements)
             if job.done is not None:
                 tell.append(_call(job.done, mine))
         if events:
-            kept = {row[0] for row in results[bool(group.rows.blobs)]}
+            kept = {row[0] for row in results[[sql for sql, _ in events].index(_EVENTS)]}
             if len(kept) < len(group.rows.ids):
                 kept |= await self._ours(group.rows)
             arrivals = [
@@ -367,14 +387,18 @@ class Writer:
     # --- telling ---
 
     def _say(self, reason: str) -> None:
-        if bool(reason) != self._told:
-            self._told = bool(reason)
-            _guarded(lambda: self._stalled(reason))
+        if bool(reason) != bool(self.stalled):
+            self.stalled = reason
+            _guarded(lambda: self._tell_stalled(reason))
 
     def _drop(self) -> None:
         if self._db is not None:
             self._db.pgconn.finish()
             self._db = None
+
+
+def _columns(rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)]
 
 
 async def _fetch(cursor: psycopg.AsyncCursor[Any]) -> list[Any]:

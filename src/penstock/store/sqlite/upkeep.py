@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.errors import StoreError
 from penstock.ids import RunId
 from penstock.store import owner
-from penstock.store.sqlite.writer import Statement, busy
+from penstock.store.sqlite.writer import Statement
 
 if TYPE_CHECKING:
     from penstock.store.sqlite.store import SqliteStore
@@ -35,11 +35,9 @@ _OF_RUN = "id BETWEEN forgotten.key << 32 AND forgotten.key << 32 | 4294967295"
 
 _EVENTS = "SELECT id >> 32, sum(length(batches)) FROM events GROUP BY id >> 32"
 _CHECKPOINTS = "SELECT key, sum(length(state)) FROM checkpoints JOIN runs USING (run) GROUP BY key"
-_BLOBS = """
-    SELECT newest, sum(length(body))
-      FROM (SELECT hash, max(key) AS newest FROM blob_uses GROUP BY hash) JOIN blobs USING (hash)
-     GROUP BY newest
-"""
+_NEWEST_USES = "SELECT hash, max(key) FROM blob_uses GROUP BY hash"
+_BLOBS = "SELECT hash, length(body) FROM blobs"
+"""By itself: within a join or a group SQLite would read the bodies to know their lengths."""
 
 _FORGET = """
     INSERT INTO forgotten SELECT key FROM runs WHERE run IN (SELECT value FROM json_each(?1))
@@ -107,9 +105,12 @@ class SqliteUpkeep:
     def _sizes(self) -> dict[RunId, int]:
         with self._connection() as db:
             sizes: dict[int, int] = defaultdict(int)
-            for sql in (_EVENTS, _CHECKPOINTS, _BLOBS):
+            for sql in (_EVENTS, _CHECKPOINTS):
                 for key, size in db.execute(sql):
                     sizes[key] += size
+            newest = dict(db.execute(_NEWEST_USES))
+            for hash_, size in db.execute(_BLOBS):
+                sizes[newest.get(hash_, 0)] += size
             return {run: sizes[key] for run, key in db.execute("SELECT run, key FROM runs")}
 
     async def forget(self, families: Sequence[Sequence[RunId]]) -> Sequence[RunId]:
@@ -172,24 +173,30 @@ class SqliteUpkeep:
 
     async def _shrink(self) -> None:
         """Page by page, in slices: others go on working."""
-        pages, free = 256, 1
-        while free:
+        pages, free = 256, -1
+        while True:
             began = time.monotonic()
-            sql = f"PRAGMA incremental_vacuum({pages})"
-            results = await self._store.write([(sql, ()), ("PRAGMA freelist_count", ())])
-            took, free = time.monotonic() - began, results[-1][0][0]
-            pages = max(32, pages // 2) if took > 2 * SLICE else min(8192, pages * 2)
+            before, free = free, await asyncio.to_thread(self._cut, pages)
+            took = time.monotonic() - began
+            if not free or free == before:
+                return
+            pages = (
+                max(32, pages // 2) if took > 2 * SLICE else min(65536, pages * 2) if took < SLICE else pages
+            )
             await asyncio.sleep(took)
+
+    def _cut(self, pages: int) -> int:
+        """Take free pages off the end of the file; returns how many are left."""
+        with self._connection() as db, contextlib.suppress(sqlite3.OperationalError):
+            db.executescript(f"PRAGMA incremental_vacuum({pages})")  # `execute` would take a single one
+        return int(self._rows("PRAGMA freelist_count")[0][0])
 
     def _rebuild(self) -> None:
         """Write the file anew: writers wait as long as it takes. From then on it can shrink in slices."""
         with self._connection() as db:
             db.execute("PRAGMA auto_vacuum = INCREMENTAL")
-            try:
+            with contextlib.suppress(sqlite3.OperationalError):  # busy, or no room for a copy: another time
                 db.execute("VACUUM")
-            except sqlite3.OperationalError as error:
-                if not busy(error):
-                    raise
 
     async def _live(self) -> bool:
         now = time.time()

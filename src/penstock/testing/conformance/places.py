@@ -33,6 +33,9 @@ class Place:
     sealed: ClassVar[bool] = False
     """Payloads are encrypted."""
 
+    upkeep: ClassVar[bool] = False
+    """Runs can be forgotten: the store has `upkeep`."""
+
     program: str = ""
     """For another process: Python that leaves a store of this place in `store`."""
 
@@ -46,7 +49,7 @@ class Place:
 
 
 Sentence = Callable[[Place], Awaitable[None]]
-Need = Literal["lasting", "sealed"]
+Need = Literal["lasting", "sealed", "upkeep"]
 
 _all: list[tuple[Sentence, tuple[Need, ...]]] = []
 

@@ -1,4 +1,4 @@
-"""Write the golden histories: `python tests/histories/make.py`.
+"""Write the golden histories: `python tests/histories/golden.py`.
 
 Each is a run of today, kept for good: a line with the definition, a line for each event, a line
 with the state they come to. Whatever changes later, these must still fold to the same state; so
@@ -16,9 +16,10 @@ from typing import Any
 import msgspec
 
 import penstock as ps
-from penstock.engines.base import Result
+from penstock.engines.base import Result, step_results
 from penstock.ids import CommandId, RunId, StepId
 from penstock.run.events import Event, TaskFailed, encode
+from penstock.run.state import Run
 from penstock.testing import clock
 from penstock.testing.rig import Rig
 from penstock.workflow import spec
@@ -245,8 +246,28 @@ def _history(rig: Rig, id: RunId) -> bytes:
     definition = msgspec.Raw(spec.encode(rig.store.journals[id].new.workflow))
     lines = [msgspec.json.encode({"run": id, "definition": definition})]
     lines += [encode(_untraced(event)) for event in rig.events(id)]
-    lines.append(msgspec.json.encode({"state": msgspec.Raw(rig.replayed(id).encoded())}))
+    lines.append(msgspec.json.encode({"state": view(rig.replayed(id))}))
     return b"\n".join(lines) + b"\n"
+
+
+def view(run: Run) -> dict[str, Any]:
+    """What a run comes to, in words that will last: the layout of its memory may change, this may not."""
+    steps = {step: msgspec.to_builtins(result) for step, result in step_results(run).items()}
+    counters = {name: getattr(run, name) for name in ("seq", "open", "running", "timers", "openings", "layer")}
+    return {
+        "status": run.status,
+        "reason": run.reason,
+        "inputs": run.inputs,
+        "outputs": run.outputs,
+        "seconds": run.at - run.started_at,
+        "steps": steps,
+        "kinds": {run.graph.ids[i]: kind for i, (kind, _) in sorted(run.reasons.items())},
+        "counters": counters,
+        "context": run.context,
+        "keys": run.keys,
+        "messages": list(run.messages),
+        "commands": sorted(run.commands),
+    }
 
 
 def _untraced(event: Event) -> Event:

@@ -1,0 +1,198 @@
+"""Another key for a SQLite store, a first one, or none any more.
+
+Every payload is opened and sealed again, some at a time. A payload says by which key it was
+sealed: what is done is not done again, so whatever cuts this short can be followed by the
+same call. Until the end both keys are needed; then the new one is enough.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from penstock.errors import Owned, StoreError, WrongKey
+from penstock.ids import RunId
+from penstock.store import owner
+from penstock.store.sealed import MARK, NoSeal, Seal, place, seal_of, sealed_by
+from penstock.store.sqlite.migrate import MARK as OURS
+from penstock.store.sqlite.migrate import migrate
+from penstock.store.sqlite.writer import busy
+
+ROWS: Final = 256
+BYTES: Final = 4_000_000
+"""What one transaction takes on, so that it is short."""
+
+_PASSES = 10
+
+_PATIENCE = 60.0
+"""Seconds to wait for others who write."""
+
+
+class _Table(NamedTuple):
+    name: str
+    payload: str
+    row: str
+    """What identifies a row, and in which order they are taken."""
+    key: tuple[str, ...] = ()
+    """What its place is made of; empty where payloads are not bound to one."""
+
+    @property
+    def first(self) -> object:
+        return "" if self.row == "hash" else -1
+
+
+_TABLES = (
+    _Table("definitions", "body", "rowid"),
+    _Table("commands", "body", "rowid"),
+    _Table("checkpoints", "state", "rowid"),
+    _Table("blobs", "body", "hash"),
+    _Table("events", "batches", "id"),
+)
+
+
+class Progress(NamedTuple):
+    done: int
+    total: int
+    """Payloads that are not sealed with the new key (or not plain) when it begins."""
+
+
+def rotate(
+    path: str | Path,
+    *,
+    old: Sequence[str] = (),
+    new: str | None,
+    progress: Callable[[Progress], None] = lambda _: None,
+) -> int:
+    """Seal a store with another key; returns how many payloads were touched.
+
+    `old` are the keys that open it now (none for a plain store). Without `new` it becomes plain.
+    Raises `WrongKey` before anything is changed when one of its payloads cannot be opened, and
+    `Owned` while a run is being driven.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise StoreError(f"there is no store at {path}")
+    opener = seal_of([*([new] if new else []), *old])
+    sealer = seal_of([new] if new else [])
+    try:
+        with contextlib.closing(sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)) as db:
+            if db.execute("PRAGMA application_id").fetchone()[0] != OURS:
+                raise StoreError(f"{path} is not a store of Penstock")
+            _refuse_if_live(db)
+            _left(db, opener, sealer)
+            migrate(db, path, opener)
+            db.execute("PRAGMA secure_delete = ON")  # what was readable must not stay in free space
+            touched = _all(db, opener, sealer, progress)
+            _tidy(db)
+    except sqlite3.Error as error:
+        said = "it is in use; close what uses it and try again" if busy(error) else str(error)
+        raise StoreError(f"{path}: {said}") from error
+    return touched
+
+
+def _refuse_if_live(db: sqlite3.Connection) -> None:
+    now = time.time()
+    for run, who, expires in db.execute("SELECT run, owner, expires FROM leases"):
+        holder = owner.decode(who)
+        if expires > now and holder.dead() is not True:
+            raise Owned(RunId(run), str(holder))
+
+
+def _all(
+    db: sqlite3.Connection, opener: Seal | NoSeal, sealer: Seal | NoSeal, progress: Callable[[Progress], None]
+) -> int:
+    done, total = 0, _left(db, opener, sealer)
+    progress(Progress(0, total))
+    for _ in range(_PASSES):  # more than one only if someone wrote meanwhile
+        if total <= done:
+            break
+        for table in _TABLES:
+            for some in _slices(db, table, opener, sealer):
+                done += some
+                progress(Progress(min(done, total), total))
+        total = done + _left(db, opener, sealer)
+    else:
+        raise StoreError(
+            "something goes on writing with another key; close what uses the store, and try again"
+        )
+    check = opener.open(_check(db))
+    db.execute("UPDATE meta SET value = ? WHERE name = 'seal'", (sealer.seal(check),))
+    return done
+
+
+def _check(db: sqlite3.Connection) -> bytes:
+    """What tells a wrong key at once when the store is opened. It is the last to change."""
+    found: bytes = db.execute("SELECT value FROM meta WHERE name = 'seal'").fetchone()[0]
+    return found
+
+
+def _left(db: sqlite3.Connection, opener: Seal | NoSeal, sealer: Seal | NoSeal) -> int:
+    """How many payloads are still to be sealed. One that could not be opened is an error."""
+    known = opener.names
+    opener.open(_check(db))
+    left = 0
+    for table in _TABLES:
+        head = f"CASE substr({table.payload}, 1, 4) WHEN ? THEN substr({table.payload}, 5, 8) ELSE x'' END"
+        sql = f"SELECT {head} AS name, count(*) FROM {table.name} GROUP BY name"  # noqa: S608 - our names
+        for name, count in db.execute(sql, (MARK,)):
+            if name not in known:
+                raise WrongKey
+            left += count if name != sealer.current else 0
+    return left
+
+
+def _slices(
+    db: sqlite3.Connection, table: _Table, opener: Seal | NoSeal, sealer: Seal | NoSeal
+) -> Iterator[int]:
+    """Seal the payloads of one table, some in each transaction; yields how many each time."""
+    after = table.first
+    columns = ", ".join((table.row, table.payload, *table.key))
+    select = f"SELECT {columns} FROM {table.name} WHERE {table.row} > ? ORDER BY {table.row}"  # noqa: S608 - our names
+    update = f"UPDATE {table.name} SET {table.payload} = ? WHERE {table.row} = ? AND {table.payload} = ?"  # noqa: S608 - the same
+    while rows := _some(db, select, after):
+        began = time.monotonic()
+        after = rows[-1][0]
+        stale = [row for row in rows if sealed_by(row[1]) != sealer.current]
+        if not stale:
+            continue
+        with _transaction(db):
+            for row, payload, *key in stale:
+                where = place(table.name, *key) if key else b""
+                db.execute(update, (sealer.seal(opener.open(payload, where), where), row, payload))
+        yield len(stale)
+        time.sleep((time.monotonic() - began) / 10)  # let others in
+
+
+@contextlib.contextmanager
+def _transaction(db: sqlite3.Connection) -> Iterator[None]:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        db.rollback()
+        raise
+    db.commit()
+
+
+def _some(db: sqlite3.Connection, sql: str, after: object) -> list[tuple[Any, ...]]:
+    """The next rows: as many as are no burden to hold."""
+    rows: list[tuple[Any, ...]] = []
+    size = 0
+    with contextlib.closing(db.execute(sql, (after,))) as found:
+        for row in found:
+            rows.append(row)
+            size += len(row[1])
+            if len(rows) >= ROWS or size >= BYTES:
+                break
+    return rows
+
+
+def _tidy(db: sqlite3.Connection) -> None:
+    """What was readable before may still be in free space and in the log."""
+    with contextlib.suppress(sqlite3.OperationalError):  # no room for a copy, or someone reads: not an error
+        db.execute("VACUUM")
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
