@@ -1,6 +1,6 @@
 """What it costs to remember: figures of durable runs.
 
-    python benchmarks/durable.py [busy] [--small]
+    python benchmarks/durable.py [busy commands server] [--small]
 
 One JSON line per figure. `--small` takes seconds and proves only that everything runs.
 """
@@ -10,17 +10,22 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import random
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import penstock as ps
-from penstock.ids import RunId, StepId
+from penstock.ids import CommandId, RunId, StepId
+from penstock.run.commands import Message
 from penstock.run.events import Event, TaskCompleted, TaskStarted, WorkflowStarted
-from penstock.store.base import NewRun
+from penstock.store.base import NewRun, Store
+from penstock.store.postgres.store import PostgresStore
 from penstock.store.sqlite.store import SqliteStore
+from penstock.testing.postgres import Server
 
 Figure = dict[str, Any]
 
@@ -47,9 +52,7 @@ async def busy_loop(*, small: bool = False) -> list[Figure]:
 
 async def _until_durable(events: int, at_once: int) -> float:
     """Seconds until so many events are durable, taken `at_once` batches a tick."""
-    flow = ps.Workflow("busy")
-    flow.step("n", _nothing)
-    workflow = flow.build()
+    workflow = _flow().build()
     run = RunId("busy")
     with tempfile.TemporaryDirectory() as folder:
         store = SqliteStore(Path(folder, "busy.db"))
@@ -76,13 +79,91 @@ def _step(seq: int) -> list[Event]:
     return [TaskCompleted(seq, now, StepId("n"), {"value": seq}), TaskStarted(seq + 1, now, StepId("n"))]
 
 
+def _flow() -> ps.Workflow:
+    flow = ps.Workflow("benchmark")
+    flow.step("n", _nothing)
+    return flow
+
+
 async def _nothing() -> None:
     return None
 
 
+# --- commands from elsewhere --------------------------------------------------------------------
+
+
+async def commands(*, small: bool = False) -> list[Figure]:
+    """How long a command of another process takes to reach whoever drives the run.
+
+    From the call that leaves it in one store to the moment when another store, on connections of
+    its own, hands it over. One at a time: this is about waiting, not about throughput.
+    """
+    count = 20 if small else 200
+    lines = []
+    with tempfile.TemporaryDirectory() as folder, Server() as server:
+        path = Path(folder, "commands.db")
+        kinds: dict[str, Callable[[], Store]] = {
+            "sqlite": lambda: SqliteStore(path),
+            "postgres": lambda: PostgresStore(server.url),
+        }
+        for name, opened in kinds.items():
+            took = sorted(await _deliveries(opened, count))
+            p95 = took[int(0.95 * len(took))] * 1e3
+            lines.append(
+                _figure(f"command {name} p95", p95, "ms", median=median(took) * 1e3, worst=took[-1] * 1e3)
+            )
+    return lines
+
+
+async def _deliveries(opened: Callable[[], Store], count: int) -> list[float]:
+    """Seconds that each command took."""
+    owner, other = opened(), opened()
+    workflow = _flow().build()
+    run = RunId("commands")
+    first: list[Event] = [WorkflowStarted(1, time.time(), workflow.name, workflow.hash, {})]
+    await owner.create(NewRun(run=run, workflow=workflow, hash=workflow.hash), first)
+    came = asyncio.Event()
+    owner.mail.deliver(lambda _run, _command: came.set())
+    took = []
+    for i in range(count):
+        came.clear()
+        await asyncio.sleep(random.uniform(0.0, 0.06))  # noqa: S311 - so that no rhythm helps or hurts
+        began = time.perf_counter()
+        await other.mail.post(run, Message(id=CommandId(f"c{i}"), text="hello"))
+        await came.wait()
+        took.append(time.perf_counter() - began)
+        owner.mail.answered(run, f"c{i}", "")
+    await owner.close()
+    await other.close()
+    return took
+
+
+# --- on a server --------------------------------------------------------------------------------
+
+
+async def on_a_server(*, small: bool = False) -> list[Figure]:
+    """What a step costs when a Postgres server keeps the journal: a strict chain, and a fan-out."""
+    steps = 50 if small else 1000
+    lines = []
+    with Server() as server:
+        for name, chained in (("chain", True), ("fan-out", False)):
+            flow = ps.Workflow(name)
+            for i in range(steps):
+                flow.step(f"n{i}", _nothing, needs=[f"n{i - 1}"] if chained and i else [])
+            async with ps.open(server.url) as penstock:
+                penstock.prepare(flow)
+                took = []
+                for _ in range(1 if small else 3):
+                    began = time.perf_counter()
+                    await (await penstock.start(flow)).result()
+                    took.append((time.perf_counter() - began) / steps)
+            lines.append(_figure(f"postgres {name}", min(took) * 1e3, "ms/step", steps=steps))
+    return lines
+
+
 # --- output -----------------------------------------------------------------------------------
 
-FIGURES = {"busy": busy_loop}
+FIGURES = {"busy": busy_loop, "commands": commands, "server": on_a_server}
 
 
 def _figure(name: str, value: float, unit: str, **details: Any) -> Figure:

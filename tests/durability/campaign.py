@@ -49,7 +49,7 @@ def over(victim: Victim) -> bool:
 
 
 class Campaign:
-    """Against one workflow. Each case begins with an empty folder; its store is a file in it, unless named."""
+    """Against one workflow. Each case has a folder of its own, and its store in it unless one is named."""
 
     def __init__(self, nursery: Nursery, folder: Path, seed: int, *, store: str = "", steps: int = 0) -> None:
         self._nursery = nursery

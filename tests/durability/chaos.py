@@ -5,6 +5,7 @@ until they end. Prints one line for each workflow and one for all of them; the e
 when anything was lost, done twice or came out differently.
 """
 
+# ruff: noqa: T201 - a program that prints
 from __future__ import annotations
 
 import argparse
@@ -44,7 +45,7 @@ class Chaos:
             self._report(seed, self._campaign(nursery, seed))
 
     def _campaign(self, nursery: Nursery, seed: int) -> Tally:
-        random = Random(seed)
+        random = Random(seed)  # noqa: S311 - chance, no secret
         try:
             campaign = Campaign(nursery, self._folder / str(seed), seed, store=self._store)
         except Hang as hang:
@@ -65,7 +66,9 @@ class Chaos:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--kills", type=int, default=1000)
-    parser.add_argument("--store", default="", help="a store for all runs; a new SQLite file for each otherwise")
+    parser.add_argument(
+        "--store", default="", help="a store for all runs; a new SQLite file for each otherwise"
+    )
     parser.add_argument("--seed", type=int, default=0, help="the first workflow")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--folder", type=Path, help="where the files go; kept when something is wrong")

@@ -14,10 +14,11 @@ from typing import Any
 
 import audit
 import deeds
+from zygote import Victim, Zygote
+
 import penstock as ps
 from penstock.ids import RunId
 from penstock.run.events import Event
-from zygote import Victim, Zygote
 
 
 @contextmanager

@@ -14,12 +14,13 @@ from pathlib import Path
 
 import deeds
 import msgspec
+from victim import say
+
 import penstock as ps
 from penstock.errors import Owned
 from penstock.store import owner
 from penstock.store.sqlite import store as sqlite_store
 from penstock.store.sqlite import writer
-from victim import say
 
 LOOK = 0.002
 """Seconds between looks at how the run stands."""

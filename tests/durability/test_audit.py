@@ -11,8 +11,9 @@ import deeds
 import msgspec
 import pytest
 from campaign import Campaign, Stop
-from penstock.run.events import TaskCompleted, TaskStarted
 from zygote import Zygote
+
+from penstock.run.events import TaskCompleted, TaskStarted
 
 
 class Kept(Campaign):
@@ -34,7 +35,9 @@ def good(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Callable[[
     root, found, ledger, said = campaign.seen
 
     def make() -> audit.Case:
-        fresh = {name: audit.History(h.id, h.graph, list(h.events), h.listed, h.owner) for name, h in found.items()}
+        fresh = {
+            name: audit.History(h.id, h.graph, list(h.events), h.listed, h.owner) for name, h in found.items()
+        }
         return audit.Case(root, fresh, campaign._expected, copy.deepcopy(ledger), copy.deepcopy(said))
 
     return make

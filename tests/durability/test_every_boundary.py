@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
+import contextlib
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
 import audit
 import deeds
-import msgspec
-import penstock as ps
 import pytest
 import wilds
-from penstock.ids import RunId, StepId
+from recording import Recording, record
+
+import penstock as ps
+from penstock.ids import StepId
 from penstock.run.commands import Command, Decide
-from penstock.run.events import DecisionRequired, Event, MapStarted, TaskCompleted, WorkflowPaused
-from penstock.store import batches
-from penstock.store.base import NewRun
-from penstock.store.sqlite.store import SqliteStore
+from penstock.run.events import DecisionRequired, Event, WorkflowPaused
 from penstock.workflow.spec import Step
 
 PATIENCE = 20.0
@@ -28,61 +25,8 @@ PATIENCE = 20.0
 
 TOOLS = (deeds.look, deeds.put)
 
-Batch = Sequence[Event]
 
-
-class Recording:
-    """A run that went to its end, with its children: every batch, in the order in which they were written."""
-
-    def __init__(self, root: str, new: dict[RunId, NewRun], timeline: list[tuple[RunId, Batch]]) -> None:
-        self.root = root
-        self.timeline = timeline
-        self._new = new
-
-    async def restore(self, path: Path, cut: int) -> None:
-        """A store that holds the first `cut` batches and nothing else."""
-        store = SqliteStore(path, synchronous="OFF")
-        journals: dict[RunId, Any] = {}
-        for run, batch in self.timeline[:cut]:
-            if run in journals:
-                journals[run].note(*batches.summary(batch)[:2])
-                journals[run].append(batch)
-            else:
-                journals[run] = await store.create(self._new[run], batch)
-        for journal in journals.values():
-            await journal.sync()
-            journal.release()
-        await store.close()
-
-
-async def record(path: Path, root: str) -> Recording:
-    new: dict[RunId, NewRun] = {}
-    timeline: list[tuple[RunId, Batch]] = []
-    with closing(sqlite3.connect(path)) as db:
-        rows = db.execute("SELECT run, batches FROM events JOIN runs ON key = id >> 32 ORDER BY id").fetchall()
-    async with ps.open(f"sqlite:///{path}") as penstock:
-        for record in await penstock.store.runs():
-            pinned = await penstock.store.definition(record.run)
-            new[record.run] = NewRun(
-                run=record.run, workflow=pinned.workflow, hash=record.hash, children=pinned.children,
-                parent=record.parent, source=pinned.source,
-            )  # fmt: skip
-        for run, lines in rows:
-            for batch in batches.decode(lines):
-                timeline.append((run, [await _whole(penstock, run, event) for event in batch]))
-    timeline.sort(key=lambda entry: entry[1][0].at)
-    return Recording(root, new, timeline)
-
-
-async def _whole(penstock: ps.Penstock, run: RunId, event: Event) -> Event:
-    """The event with its output in it, however large."""
-    if isinstance(event, TaskCompleted | MapStarted) and event.ref:
-        output = await penstock.store.output(run, event.seq)
-        return msgspec.structs.replace(event, output=output, ref="")
-    return event
-
-
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def opened(path: Path) -> AsyncIterator[ps.Penstock]:
     async with ps.open(f"sqlite:///{path}", tools=TOOLS) as penstock:
         yield penstock
@@ -94,10 +38,8 @@ async def finish(penstock: ps.Penstock, root: str) -> ps.Result:
 
     def soon(run: Any, command: Command) -> None:
         async def send() -> None:
-            try:
+            with contextlib.suppress(ps.CommandRejected):  # it stopped meanwhile
                 await run.send(command)
-            except ps.CommandRejected:
-                pass  # it stopped meanwhile
 
         errands.add(asyncio.get_running_loop().create_task(send()))
 
@@ -109,8 +51,10 @@ async def finish(penstock: ps.Penstock, root: str) -> ps.Result:
             if "command" in run.state.pauses:
                 soon(run, ps.Resume())
             run.observe(
-                lambda event: isinstance(event, DecisionRequired)
-                and soon(run, Decide(decision=event.decision, verb="retry"))
+                lambda event: (
+                    isinstance(event, DecisionRequired)
+                    and soon(run, Decide(decision=event.decision, verb="retry"))
+                )
             )
 
     penstock.engine.live = Watched()
@@ -189,8 +133,8 @@ def test_a_run_that_was_steered_can_be_taken_up_at_any_boundary(
             sent: list[asyncio.Task[Event]] = []
 
             def steer(event: Event) -> None:
-                for command in commands.get(event.seq, ()):
-                    sent.append(asyncio.get_running_loop().create_task(run.send(command)))
+                loop = asyncio.get_running_loop()
+                sent.extend(loop.create_task(run.send(command)) for command in commands.get(event.seq, ()))
 
             run.observe(steer)
             await run.result()

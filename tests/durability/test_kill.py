@@ -21,7 +21,9 @@ def test_the_workflows_that_are_killed_hold_everything_there_is() -> None:
     steps = [step for seed in SEEDS for step in wilds.wild(seed).build().steps]
     uses = {step.uses for step in steps}
 
-    assert uses >= {f"py:deeds:{name}" for name in ("look", "put", "send", "send_slowly", "spread", "read_much")}
+    assert uses >= {
+        f"py:deeds:{name}" for name in ("look", "put", "send", "send_slowly", "spread", "read_much")
+    }
     assert "workflow:kid" in uses
     assert any(step.for_each for step in steps)
     assert any(step.retry for step in steps)
@@ -33,7 +35,7 @@ def test_a_run_that_is_killed_at_any_moment_ends_as_if_it_had_not_been(
     zygote: Zygote, folder: Path, seed: int
 ) -> None:
     campaign = Campaign(zygote, folder, seed)
-    campaign.everywhere(Random(seed))
+    campaign.everywhere(Random(seed))  # noqa: S311 - chance, no secret
 
     assert campaign.tally.violations == []
     assert campaign.tally.kills >= campaign.moments
@@ -44,7 +46,7 @@ def test_a_run_that_is_killed_again_and_again_at_random_ends_as_if_it_had_not_be
     zygote: Zygote, folder: Path, seed: int
 ) -> None:
     campaign = Campaign(zygote, folder, seed)
-    campaign.at_random(Random(seed), kills=15)
+    campaign.at_random(Random(seed), kills=15)  # noqa: S311 - chance, no secret
 
     assert campaign.tally.violations == []
 

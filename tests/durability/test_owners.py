@@ -1,4 +1,4 @@
-"""One owner per run: who may drive it, who may not, and what becomes of one who could not say that he lives."""
+"""One owner per run: who may drive it, who may not, and what becomes of one who was silent for too long."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import penstock as ps
 import pytest
 from house import House, shut, until
+from zygote import Victim, Zygote
+
+import penstock as ps
 from penstock.ids import RunId
 from penstock.run.events import WorkflowResumed
-from zygote import Victim, Zygote
 
 SHORT = {"lease": 0.6, "beat": 0.1}
 """A lease that is over soon."""

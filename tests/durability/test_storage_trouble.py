@@ -15,8 +15,9 @@ from typing import Protocol
 
 import pytest
 from house import House, shut, until
-from penstock.run.events import WorkflowPaused, WorkflowResumed
 from zygote import Victim, Zygote
+
+from penstock.run.events import WorkflowPaused, WorkflowResumed
 
 NOBODY = 65534
 
@@ -127,7 +128,9 @@ def test_a_process_that_dies_while_storage_fails_has_lost_nothing_it_announced(t
     assert sorted(house.done()) == ["last", "much0", "much1", "much2", "much3", "send"]
 
 
-def test_a_run_that_cannot_even_begin_is_an_error_that_says_why(zygote: Zygote, folder: Path, disk: Path) -> None:
+def test_a_run_that_cannot_even_begin_is_an_error_that_says_why(
+    zygote: Zygote, folder: Path, disk: Path
+) -> None:
     trouble = FullDisk(zygote, folder, disk)
     house = trouble.house
     with shut(house.door):

@@ -23,8 +23,9 @@ from typing import Any
 
 import deeds
 import msgspec
-import penstock as ps
 import wilds
+
+import penstock as ps
 from penstock.engines.drive import Drive
 from penstock.errors import CommandRejected
 from penstock.ids import RunId

@@ -10,23 +10,26 @@ from random import Random
 from typing import Any
 
 import deeds
+
 import penstock as ps
 
 _DEEDS = (
     deeds.look, deeds.look_slowly, deeds.put, deeds.put_slowly, deeds.send, deeds.send, deeds.send_slowly
 )  # fmt: skip
-_KINDS = ("deed",) * 5 + ("map",) * 2 + ("child",) * 2 + ("flaky", "flaky", "spread", "much", "doomed", "open")
+_KINDS = (
+    ("deed",) * 5 + ("map",) * 2 + ("child",) * 2 + ("flaky", "flaky", "spread", "much", "doomed", "open")
+)
 _RETRY = {"max_attempts": 3, "backoff": 0.002}
 
 
 def wild(seed: int, *, steps: int = 0) -> ps.Workflow:
     """A workflow of fan-outs, chains, maps, children, retries and all classes of effects."""
-    return _Wild(Random(seed), kid(seed), steps).flow
+    return _Wild(Random(seed), kid(seed), steps).flow  # noqa: S311 - chance, no secret
 
 
 def kid(seed: int) -> ps.Workflow:
     """The child that a wild workflow runs: reads, writes, and ends."""
-    random = Random(seed)
+    random = Random(seed)  # noqa: S311 - chance, no secret
     flow = ps.Workflow("kid")
     n = flow.input("n")
     first = flow.step("first", deeds.look, n=n)
@@ -111,8 +114,8 @@ class _Wild:
         items = f"${{ steps.{random.choice(lists)}.output }}" if lists else "${ [4, 5, 6] }"
         flaky = {"fails": 1, "retry": _RETRY} if random.random() < 0.3 else {}
         self.flow.step(
-            name, random.choice(_DEEDS), for_each=items, n="${ item }", max_parallel=random.choice((None, 1, 2)),
-            on_item_error=random.choice(("fail", "keep")), **flaky, **self._orphan(),
+            name, random.choice(_DEEDS), for_each=items, n="${ item }",
+            max_parallel=random.choice((None, 1, 2)), on_item_error=random.choice(("fail", "keep")), **flaky, **self._orphan(),
         )  # fmt: skip
         self.lists.append(name)
 

@@ -55,7 +55,6 @@ def opened(url: str, *, new: bool = False) -> Penstock:
 
 def asked(url: str, work: Callable[[Penstock], Awaitable[T]]) -> T:
     """What `work` finds out in the store that is meant."""
-
     import asyncio
 
     async def go() -> T:

@@ -203,10 +203,12 @@ class Drive:
 
     async def take_up(self, events: Sequence[Event], fact: RunReopened) -> None:
         """Go on with a run that another process left: its unfinished tasks are owed again."""
+        self._busy = True  # commands may come already; they wait until the run is really taken up
         self.outputs.recall(events)
         await self._reopen_maps()
         due = self._due(fact)
         self._limit_time()
+        self._busy = False
         self.tell(fact)
         # Only when this is durable is it certain that the run is ours.
         await self.journal.sync()
@@ -220,6 +222,7 @@ class Drive:
 
     async def branch_off(self, batch: list[Event], due: Sequence[Effect], fact: RunReopened) -> None:
         """Go on from the first batch of a fork. What was under way there was never begun here."""
+        self._busy = True
         await self._reopen_maps()
         again = {self.run.graph.index[step] for step in fact.reopened}
         self._limit_time()
@@ -444,7 +447,7 @@ class Drive:
         mask = self.engine.mask
         return TaskRaised(
             effect.step, mask(error), kind, name, effect.iteration, effect.item, effect.attempt,
-            live.work.effect, mask(trace),
+            live.work.effect, mask(trace)[-4000:],
         )  # fmt: skip
 
     def _why(self, live: _Live) -> str:
@@ -684,4 +687,4 @@ def _trace(error: BaseException) -> str:
     frames = [
         frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)
     ]
-    return "".join(traceback.format_list(frames))[-4000:]
+    return "".join(traceback.format_list(frames[-50:]))

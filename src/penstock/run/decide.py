@@ -19,6 +19,7 @@ from penstock.run.commands import Decide
 from penstock.run.control import control_values, too_large
 from penstock.run.events import (
     BudgetWarned,
+    CommandAccepted,
     Event,
     LayerStarted,
     MapStarted,
@@ -77,8 +78,11 @@ def decide(run: Run, fact: Fact, now: float) -> list[Event]:
         case CommandReceived():
             if run.ended:
                 return batch  # its last event stays its last
+            output = orphans.given(run, fact.command) if isinstance(fact.command, Decide) else None
             accept.command(run, fact, now, batch)
             if isinstance(fact.command, Decide):
+                if output is not None and isinstance(batch[0], CommandAccepted):
+                    _returned(run, output, now, batch)
                 for i in [i for i, state in run.maps.items() if state.count >= 0]:
                     _close_map(run, i, now, batch)  # its last open item may just have been decided
         case OutputsCollected():

@@ -20,7 +20,7 @@ from penstock.run.events import (
     TaskSkipped,
 )
 from penstock.run.evolve import evolve
-from penstock.run.facts import TaskOrphaned
+from penstock.run.facts import TaskOrphaned, TaskReturned
 from penstock.run.state import Run
 
 OPTIONS = ("retry", "accept", "skip", "reject")
@@ -69,8 +69,7 @@ def answers(run: Run, asked: Decide) -> list[Make]:
     why = asked.message or f"{asked.verb} after the process died"
     match asked.verb:
         case "accept":
-            output = (asked.args or {})["output"]
-            return [made, lambda seq, now: TaskCompleted(seq, now, question.step, output, *place)]
+            return [made]  # `given` is the rest: an output has consequences of its own
         case "skip" if question.item is None:
             return [made, lambda seq, now: TaskSkipped(seq, now, question.step, "command", why, place[0])]
         case "skip":
@@ -79,3 +78,13 @@ def answers(run: Run, asked: Decide) -> list[Make]:
             return [made, lambda seq, now: TaskFailed(seq, now, question.step, why, "orphaned", "", *place)]
         case _:
             return [made]
+
+
+def given(run: Run, asked: Decide) -> TaskReturned | None:
+    """The output that a person gave for a task, as if the task had returned it. Ask before it is accepted."""
+    question: Any = run.decisions.get(asked.decision)
+    if question is None or asked.verb != "accept" or asked.args is None or "output" not in asked.args:
+        return None
+    i, item = run.graph.index[question.step], question.item
+    attempt = run.maps[i].asking[item] if item is not None else run.attempts.get(i, 1)
+    return TaskReturned(i, asked.args["output"], question.iteration, item, attempt)

@@ -29,7 +29,7 @@ from penstock.store.sqlite.journal import SqliteJournal, on_loop
 from penstock.store.sqlite.mail import SqliteMail
 from penstock.store.sqlite.migrate import migrate
 from penstock.store.sqlite.upkeep import SqliteUpkeep
-from penstock.store.sqlite.writer import Job, Statement, Writer
+from penstock.store.sqlite.writer import Job, Statement, Writer, busy
 from penstock.workflow import spec
 from penstock.workflow.spec import Workflow
 
@@ -274,11 +274,19 @@ class SqliteStore:
 
     def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(self.path, timeout=5.0, isolation_level=None, check_same_thread=False)
-        db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of no effect once there are tables
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute(f"PRAGMA synchronous = {self._synchronous}")
-        db.execute("PRAGMA busy_timeout = 5000")
-        return db
+        while True:
+            try:
+                if not db.execute("PRAGMA page_count").fetchone()[0]:
+                    db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of no effect once there are tables
+                db.execute("PRAGMA journal_mode = WAL")
+                db.execute(f"PRAGMA synchronous = {self._synchronous}")
+                db.execute("PRAGMA busy_timeout = 5000")
+            except sqlite3.OperationalError as error:
+                if not busy(error):
+                    db.close()
+                    raise
+            else:
+                return db
 
     def _beat(self) -> Statement | None:
         """On the writer's thread: say that we are still here, for all our runs at once."""

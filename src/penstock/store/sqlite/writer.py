@@ -117,6 +117,7 @@ class Writer:
         self._stalled = stalled
         self._jobs: queue.SimpleQueue[Segment | Job | None] = queue.SimpleQueue()
         self._beaten = time.monotonic()
+        self._db: sqlite3.Connection | None = None
         self._thread: threading.Thread | None = None
 
     def put(self, job: Segment | Job) -> None:
@@ -133,7 +134,6 @@ class Writer:
             self._thread.join(PATIENCE)
 
     def _run(self) -> None:
-        db = self._connect()
         going = True
         while going:
             jobs: list[Segment | Job | None] = []
@@ -147,26 +147,29 @@ class Writer:
                 work.append(Job([statement]))
                 self._beaten = time.monotonic()
             if work:
-                self._commit(db, work)
-        db.close()
+                self._commit(work)
+        if self._db is not None:
+            self._db.close()
 
-    def _commit(self, db: sqlite3.Connection, jobs: list[Segment | Job]) -> None:
+    def _commit(self, jobs: list[Segment | Job]) -> None:
         """Commit all of it. What is itself wrong is taken out; trouble with the disk is waited for."""
         waiting = False
         while jobs:
             try:
-                told = self._attempt(db, jobs)
+                if self._db is None:
+                    self._db = self._connect()
+                told = self._attempt(self._db, jobs)
             except _Wrong as wrong:
-                _rollback(db)
+                _rollback(self._db)
                 jobs = [job for job in jobs if job is not wrong.job]
                 if wrong.job.failed is not None:
                     wrong.job.failed(wrong.error)
             except _Lost as lost:
-                _rollback(db)
+                _rollback(self._db)
                 for author in lost.authors:
                     author.lost()
             except Exception as error:  # noqa: BLE001 - whatever it is, nothing taken may be dropped
-                _rollback(db)
+                _rollback(self._db)
                 if busy(error):
                     continue  # another process writes; SQLite itself has waited for a while
                 jobs = _tell_the_impatient(jobs, error)
@@ -292,9 +295,10 @@ def busy(error: Exception) -> bool:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
-def _rollback(db: sqlite3.Connection) -> None:
-    with contextlib.suppress(sqlite3.Error):
-        db.rollback()
+def _rollback(db: sqlite3.Connection | None) -> None:
+    if db is not None:
+        with contextlib.suppress(sqlite3.Error):
+            db.rollback()
 
 
 def _tell(listen: Callable[[Any], None], what: Any) -> Callable[[], None]:
