@@ -112,11 +112,10 @@ class _Wild:
         random = self.random
         lists = [one for one in self.lists if self._is_spread(one)]
         items = f"${{ steps.{random.choice(lists)}.output }}" if lists else "${ [4, 5, 6] }"
-        flaky = {"fails": 1, "retry": _RETRY} if random.random() < 0.3 else {}
-        self.flow.step(
-            name, random.choice(_DEEDS), for_each=items, n="${ item }",
-            max_parallel=random.choice((None, 1, 2)), on_item_error=random.choice(("fail", "keep")), **flaky, **self._orphan(),
-        )  # fmt: skip
+        flaky: dict[str, Any] = {"fails": 1, "retry": _RETRY} if random.random() < 0.3 else {}
+        more: dict[str, Any] = {"max_parallel": random.choice((None, 1, 2)), **flaky, **self._orphan()}
+        more["on_item_error"] = random.choice(("fail", "keep"))
+        self.flow.step(name, random.choice(_DEEDS), for_each=items, n="${ item }", **more)
         self.lists.append(name)
 
     def _is_spread(self, name: str) -> bool:

@@ -138,7 +138,8 @@ class Writer:
         while going:
             jobs: list[Segment | Job | None] = []
             with contextlib.suppress(queue.Empty):
-                jobs.append(self._jobs.get(timeout=BEAT))
+                # With no run to keep alive there is no reason to wake before there is something to write.
+                jobs.append(self._jobs.get(timeout=BEAT if self._beat() else None))
                 while True:
                     jobs.append(self._jobs.get_nowait())
             going = None not in jobs
