@@ -25,8 +25,7 @@ IDLE = frozenset({"config.agents", "step.on_reject", "step.model"})
 
 PARTLY = {
     "config.engine": "`langgraph`, `temporal`: later",
-    "config.checkpoints": "for stores, which are being built",
-    "config.retention": "for stores, which are being built",
+    "config.retention": "`checkpoints`, `messages`, `tasks`: how many are kept; others: no effect",
     "config.approval": "`always`: later",
     "step.uses": "`agent:`: later",
     "step.approval": "`always`: later",

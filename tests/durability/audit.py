@@ -123,6 +123,9 @@ class Case:
 
 
 def violations(case: Case) -> list[str]:
+    for line in (line for lines in case.said for line in lines):
+        if "error" in line:
+            case.complain("", f"a process was told {line['error']}: {line['message']}")
     for name, history in case.found.items():
         if _check_numbers(case, name, history):
             _check_journal(case, name, history)
@@ -224,8 +227,6 @@ def _check_said(case: Case) -> None:
                     case.complain("", f"event {event.seq} of {line['run']} was announced and is not kept")
             elif "ended" in line and line["state"] != case.found[""].digest:
                 case.complain("", "the journal does not fold to the state that the process ended with")
-            elif "error" in line:
-                case.complain("", f"a process was told {line['error']}: {line['message']}")
 
 
 # --- the ledger -------------------------------------------------------------------------------

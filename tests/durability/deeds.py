@@ -47,10 +47,11 @@ class Stage:
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    """The ledger so far, oldest first."""
+    """The ledger so far, oldest first. What is being written at this very moment is not there yet."""
     if not path.exists():
         return []
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    whole = path.read_text("utf-8").rpartition("\n")[0]
+    return [json.loads(line) for line in whole.splitlines()]
 
 
 def digest(state: bytes) -> str:

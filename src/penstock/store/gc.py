@@ -46,7 +46,7 @@ async def plan_and_forget(
     """Forget what is beyond the limits; with `dry_run`, only say what that would be."""
     upkeep: Upkeep | None = getattr(store, "upkeep", None)
     if upkeep is None:
-        raise StoreError("this store does not have to be cleaned up")
+        raise StoreError("this kind of store cannot be cleaned up")
     records = {record.run: record for record in await store.runs(limit=10**9)}
     sizes = await upkeep.sizes()
     runs = [_remembered(record, sizes.get(record.run, 0)) for record in records.values()]

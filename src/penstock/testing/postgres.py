@@ -22,6 +22,12 @@ from typing import Self
 PATIENCE = 60.0
 """Seconds a server has to start."""
 
+_GUARD = """
+while kill -0 "$1" 2>/dev/null && kill -0 "$2" 2>/dev/null; do sleep 1; done
+kill -0 "$1" 2>/dev/null || { kill -9 "$2"; rm -rf "$3"; }
+"""
+"""Sees to it that a server does not outlive whoever started it, and was killed before stopping it."""
+
 
 def programs(release: int = 18) -> Path | None:
     """Where initdb and postgres are; None where the wheel is not installed."""
@@ -48,6 +54,7 @@ class Server:
         self._fsync = "on" if fsync else "off"
         """Off, it survives being killed, and only a real power cut would hurt it."""
         self._process: subprocess.Popen[bytes] | None = None
+        self._guards: list[subprocess.Popen[bytes]] = []
         options = ("-U", "penstock", "-A", "trust", "-E", "UTF8", "--no-locale", "-N")
         self._run("initdb", "-D", self._data, *options)
 
@@ -74,7 +81,7 @@ class Server:
         settings = ("-c", "listen_addresses=", "-c", f"fsync={self._fsync}")
         command = [str(self._programs / "postgres"), *place, *settings]
         with (self._folder / "log").open("ab") as log:
-            return subprocess.Popen(  # noqa: S603 - our own command
+            process = subprocess.Popen(  # noqa: S603 - our own command
                 command,
                 user=self._user,
                 stdin=subprocess.DEVNULL,
@@ -83,6 +90,11 @@ class Server:
                 start_new_session=True,
                 cwd=self._folder,
             )
+        guard = ["/bin/sh", "-c", _GUARD, "guard", str(os.getpid()), str(process.pid), str(self._folder)]
+        self._guards.append(
+            subprocess.Popen(guard, start_new_session=True, stderr=subprocess.DEVNULL)  # noqa: S603 - the same
+        )
+        return process
 
     def _ready(self) -> bool:
         return (
@@ -124,6 +136,10 @@ class Server:
     def close(self) -> None:
         """Stop it for good, and leave nothing behind."""
         self.kill()
+        for guard in self._guards:
+            guard.kill()
+            guard.wait()
+        self._guards.clear()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def __enter__(self) -> Self:

@@ -42,9 +42,10 @@ def _scripts() -> list[str]:
 
 
 def _upgrade(db: sqlite3.Connection, path: Path, scripts: list[str]) -> None:
-    version = db.execute("PRAGMA user_version").fetchone()[0]
-    mark = db.execute("PRAGMA application_id").fetchone()[0]
+    # In this order: another process may make the tables and leave the mark at this very moment.
     tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    mark = db.execute("PRAGMA application_id").fetchone()[0]
+    version = db.execute("PRAGMA user_version").fetchone()[0]
     if mark != MARK and tables:
         raise StoreError(f"{path} is a database of another program; choose another file with --store")
     if version > len(scripts):
