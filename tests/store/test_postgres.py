@@ -618,6 +618,32 @@ def test_how_tasks_ended_can_be_asked_in_sql(url: str) -> None:
     assert found == [(f"n{i}", 1, None, 1, "succeeded") for i in range(3)]
 
 
+def test_text_that_postgres_cannot_keep_holds_nobody_up(url: str) -> None:
+    odd = "no \0 rain \udcff"
+
+    async def main() -> None:
+        store = PostgresStore(url)
+        journal = await store.create(new(source=odd), beginning())
+        Inbox(store)
+        journal.note("failed", odd)
+        journal.append(batch(2))
+        await store.mail.post(A, post("hello"))
+        store.mail.answered(A, "hello", odd)
+        with pytest.raises(StoreError):
+            await store.mail.post(A, post(odd, id="\0"))
+        with pytest.raises(StoreError):
+            await store.runs(run=odd)
+        await soon(journal.sync())
+
+        assert ((await record(store)).reason, (await store.mail.answer(A, "hello"))) == (
+            "no \N{REPLACEMENT CHARACTER} rain ?",
+        ) * 2
+        assert len(await store.load(A)) == 2
+        await store.close()
+
+    asyncio.run(main())
+
+
 def test_more_than_one_commit_can_hold_is_written_in_several(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

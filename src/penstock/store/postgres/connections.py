@@ -103,6 +103,11 @@ def words(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
+def text(value: str) -> str:
+    """As Postgres can keep it: it knows no NUL, and no half of a character."""
+    return value.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
+
+
 class Readers:
     """A few connections that only read. A server that is gone is waited for, within reason."""
 

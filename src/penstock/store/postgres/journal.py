@@ -9,6 +9,7 @@ from penstock.ids import RunId
 from penstock.run.events import Event
 from penstock.store import batches
 from penstock.store.base import Watcher
+from penstock.store.postgres.connections import text
 from penstock.store.postgres.writer import Job, Segment
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class PostgresJournal:
         self._status = None
 
     def note(self, status: str, reason: str) -> None:
-        self._status = status, reason.replace("\0", "\N{REPLACEMENT CHARACTER}")
+        self._status = status, text(reason)
 
     async def sync(self) -> None:
         await self._store.write([])

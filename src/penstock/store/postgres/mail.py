@@ -13,8 +13,9 @@ from psycopg.errors import ForeignKeyViolation
 from penstock.errors import StoreError, UnknownRun
 from penstock.ids import RunId
 from penstock.run.commands import Command
+from penstock.store.postgres.connections import text
 from penstock.store.postgres.journal import PostgresJournal
-from penstock.store.postgres.writer import Job
+from penstock.store.postgres.writer import Job, guarded
 
 if TYPE_CHECKING:
     from penstock.store.postgres.store import PostgresStore
@@ -53,13 +54,12 @@ class PostgresMail:
 
     def answered(self, run: RunId, id: str, reason: str) -> None:
         journal = self._store.journals.get(run)
-        text = reason.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
         def done(_: object) -> None:
             if journal is not None:
                 journal.delivered.discard(id)
 
-        self._store.writer.put(Job([(_ANSWER, (text, run, id))], done))
+        self._store.writer.put(Job([(_ANSWER, (text(reason), run, id))], done))
 
     def deliver(self, receive: Receive) -> None:
         self._receive = receive
@@ -97,11 +97,12 @@ class PostgresMail:
                         self._hand_over(journal, id, body)
 
     def _hand_over(self, journal: PostgresJournal, id: str, body: bytes) -> None:
+        if (receive := self._receive) is None:
+            return
         journal.delivered.add(id)
         try:
             command: Command = msgspec.json.decode(self._store.seal.open(body), type=Command)
         except (msgspec.MsgspecError, StoreError) as error:
             self.answered(journal.run, id, f"the command cannot be read: {error}")
             return
-        if self._receive is not None:
-            self._receive(journal.run, command)
+        guarded(lambda: receive(journal.run, command))

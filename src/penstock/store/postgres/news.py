@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 
+import psycopg
 from psycopg import sql
 
 from penstock.store.postgres.connections import AGAIN, LOST, Address, Connection
@@ -45,7 +46,7 @@ class News:
                     for hear in self._channels.values():
                         hear("")
                     await self._hear(db)
-            except LOST:
+            except (psycopg.Error, OSError):
                 await asyncio.sleep(wait)
                 wait = min(wait * 2, longest)
 

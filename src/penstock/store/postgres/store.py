@@ -22,7 +22,7 @@ from penstock.run.events import Event
 from penstock.store import batches, owner
 from penstock.store.base import NewRun, Pinned, RunRecord
 from penstock.store.postgres.checkpoints import PostgresCheckpoints
-from penstock.store.postgres.connections import Readers, parse
+from penstock.store.postgres.connections import Readers, parse, text
 from penstock.store.postgres.journal import PostgresJournal
 from penstock.store.postgres.mail import PostgresMail
 from penstock.store.postgres.migrate import migrate
@@ -170,7 +170,8 @@ class PostgresStore:
         pinned = {new.hash: new.workflow, **{child.hash: child for child in new.children.values()}}
         line, blobs = batches.encode(events)
         last = events[-1].seq
-        run = (new.run, new.workflow.name, new.hash, new.source, new.parent, new.fork_of, new.fork_at, claim)
+        source = text(new.source)
+        run = (new.run, new.workflow.name, new.hash, source, new.parent, new.fork_of, new.fork_at, claim)
         statements: list[Statement] = [
             *((_DEFINITION, (hash_, flow.name, self._sealed(flow))) for hash_, flow in pinned.items()),
             (_NEW_RUN, run),
@@ -256,7 +257,12 @@ class PostgresStore:
             if undo:
                 self.writer.put(Job(undo))
             raise
-        return done.result()
+        try:
+            return done.result()
+        except psycopg.errors.ForeignKeyViolation:
+            raise  # the caller knows what is missing
+        except (psycopg.Error, UnicodeError) as error:
+            raise self._address.trouble(error) from error
 
     # --- reading ---
 

@@ -324,7 +324,7 @@ class Writer:
         self._groups.popleft()
         self._say("")
         for call in tell:
-            _guarded(call)
+            guarded(call)
 
     def _divide(self, error: Exception) -> None:
         """Something in the group is wrong. Alone, it cannot take others with it."""
@@ -332,7 +332,7 @@ class Writer:
         parts = list(group.parts())
         if len(group.jobs) == 1 and not group.rows.ids:
             if (failed := group.jobs[0].failed) is not None:
-                _guarded(lambda: failed(error))
+                guarded(lambda: failed(error))
             return
         self._groups.extendleft(reversed(parts))
 
@@ -374,7 +374,7 @@ class Writer:
                 cursors = [await db.execute(sql, values, binary=True) for sql, values in statements]
                 await db.execute("COMMIT")
             return [await _fetch(cursor) for cursor in cursors]
-        except psycopg.Error:
+        except Exception:
             if not db.closed and db.pgconn.transaction_status != psycopg.pq.TransactionStatus.IDLE:
                 await db.execute("ROLLBACK")
             raise
@@ -389,7 +389,7 @@ class Writer:
     def _say(self, reason: str) -> None:
         if bool(reason) != bool(self.stalled):
             self.stalled = reason
-            _guarded(lambda: self._tell_stalled(reason))
+            guarded(lambda: self._tell_stalled(reason))
 
     def _drop(self) -> None:
         if self._db is not None:
@@ -409,8 +409,8 @@ def _call(listen: Callable[[Any], None], what: Any) -> Callable[[], None]:
     return lambda: listen(what)
 
 
-def _guarded(call: Callable[[], None]) -> None:
-    """A listener's trouble is not the writer's."""
+def guarded(call: Callable[[], None]) -> None:
+    """Tell someone; his trouble is not ours."""
     try:
         call()
     except Exception as error:  # noqa: BLE001 - as asyncio does with callbacks

@@ -89,6 +89,7 @@ class SqliteStore:
             raise StoreError(f"{self.path}: {error}") from error
         self.writer = Writer(
             self._connect,
+            name=str(self.path),
             seal=self.seal.seal,
             beat=self._beat,
             stalled=self._stalled,
@@ -157,6 +158,7 @@ class SqliteStore:
 
     def _own(self, run: RunId, key: int, last: int, claim: str) -> SqliteJournal:
         journal = self.journals[run] = SqliteJournal(self, run, key, last, claim)
+        self.writer.put(Job([]))  # there is a lease to keep now: the writer must not sleep for ever
         return journal
 
     async def write(self, statements: Sequence[Statement], *, patient: bool = False) -> list[list[Any]]:

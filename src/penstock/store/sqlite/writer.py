@@ -107,11 +107,13 @@ class Writer:
         self,
         connect: Callable[[], sqlite3.Connection],
         *,
+        name: str,
         seal: Callable[[bytes], bytes],
         beat: Callable[[], Statement | None],
         stalled: Callable[[str], None],
     ) -> None:
         self._connect = connect
+        self._name = name
         self._seal = seal
         self._beat = beat
         self._stalled = stalled
@@ -173,7 +175,7 @@ class Writer:
                 _rollback(self._db)
                 if busy(error):
                     continue  # another process writes; SQLite itself has waited for a while
-                jobs = _tell_the_impatient(jobs, error)
+                jobs = _tell_the_impatient(jobs, f"{self._name} cannot be written: {error}")
                 if not waiting:
                     waiting = True
                     self._stalled(str(error))
@@ -276,12 +278,12 @@ class _Lost(Exception):
         self.authors = authors
 
 
-def _tell_the_impatient(jobs: list[Segment | Job], error: Exception) -> list[Segment | Job]:
+def _tell_the_impatient(jobs: list[Segment | Job], why: str) -> list[Segment | Job]:
     """Those who would rather know than wait are told; the others stay."""
     left: list[Segment | Job] = []
     for job in jobs:
         if isinstance(job, Job) and not job.patient and job.failed is not None:
-            job.failed(StoreError(f"the store cannot be written: {error}"))
+            job.failed(StoreError(why))
         else:
             left.append(job)
     return left
