@@ -243,7 +243,8 @@ def _check_ledger(case: Case) -> None:
             begun[task].append(line)
             if keys.setdefault(line["key"], task) != task:
                 case.complain(task[0], f"the key {line['key']} stands for two tasks")
-    first = next(line["pid"] for line in case.ledger if line["what"] == "process" and not line["run"])
+    # Whoever could not reach the store has begun nothing; the last one who tried did.
+    first = [line["pid"] for line in case.ledger if line["what"] == "process" and not line["run"]][-1]
     for name, history in case.found.items():
         pid = first if not name else _first_driver(case, history.id, first)
         _check_ends(case, name, history, pid, order, begun, ends)

@@ -14,6 +14,8 @@ import audit
 import deeds
 from zygote import Hang, Nursery, Victim
 
+from penstock.errors import StoreError
+
 
 @dataclass(frozen=True)
 class Stop:
@@ -31,6 +33,7 @@ class Tally:
     kills: int = 0
     cases: int = 0
     processes: int = 0
+    hangs: int = 0
     violations: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -40,6 +43,7 @@ class Tally:
         self.kills += other.kills
         self.cases += other.cases
         self.processes += other.processes
+        self.hangs += other.hangs
         self.violations += other.violations
 
 
@@ -48,14 +52,22 @@ def over(victim: Victim) -> bool:
     return any("ended" in line or "error" in line for line in victim.said)
 
 
+def refused(victim: Victim) -> bool:
+    """Whether it could not reach its store, and said so."""
+    return any(line.get("error") == "StoreError" for line in victim.said)
+
+
 class Campaign:
     """Against one workflow. Each case has a folder of its own, and its store in it unless one is named."""
 
-    def __init__(self, nursery: Nursery, folder: Path, seed: int, *, store: str = "", steps: int = 0) -> None:
+    def __init__(
+        self, nursery: Nursery, folder: Path, seed: int, *, store: str = "", outages: bool = False
+    ) -> None:
         self._nursery = nursery
         self._folder = folder
         self._store = store
-        self._steps = steps
+        self._outages = outages
+        """Whether the store may be gone at times: whoever cannot begin then tries again."""
         self.seed = seed
         self.tally = Tally()
         root, said = self._drive("untouched", [])
@@ -70,6 +82,8 @@ class Campaign:
             stops = [Stop(moment, suicide=random.random() < 0.5)]
             stops += [Stop(random.randint(1, self.moments), suicide=random.random() < 0.5)] * again
             self.case(f"at-{moment}", stops)
+            if self.tally.hangs > 1:
+                return  # the rest would only take long
 
     def at_random(self, random: Random, *, kills: int, longest: float = 0.05) -> None:
         """Kill at no moment in particular."""
@@ -82,6 +96,7 @@ class Campaign:
         try:
             root, said = self._drive(name, stops)
         except Hang as hang:
+            self.tally.hangs += 1
             self.tally.violations.append(f"{name}: hangs: {hang}")
             return
         ledger = deeds.lines(self._folder / name / "ledger")
@@ -99,10 +114,8 @@ class Campaign:
         said: list[list[dict[str, Any]]] = []
         for stop in (*stops, Stop()):
             order = {"folder": str(folder), "store": self._url(name), "seed": self.seed, "run": root}
-            order |= {"stop": stop.moment, "suicide": stop.suicide, "steps": self._steps}
-            victim = self._nursery.victim(order)
-            self.tally.processes += 1
-            self._kill(victim, stop, name)
+            order |= {"stop": stop.moment, "suicide": stop.suicide}
+            victim = self._reach(order, stop, name)
             said.append(victim.said)
             root = root or next((line["run"] for line in victim.said if "run" in line), "")
             if over(victim):
@@ -113,6 +126,15 @@ class Campaign:
         if not over(victim):
             raise Hang(f"{root} did not end: {victim.said[-2:]} {victim.errors()}")
         return root, said
+
+    def _reach(self, order: dict[str, Any], stop: Stop, name: str) -> Victim:
+        """A process that came as far as it should, or as it could."""
+        while True:
+            victim = self._nursery.victim(order)
+            self.tally.processes += 1
+            self._kill(victim, stop, name)
+            if not (self._outages and refused(victim)):
+                return victim
 
     def _kill(self, victim: Victim, stop: Stop, name: str) -> None:
         """Kill it when its time has come. One that ends before is let go."""
@@ -139,4 +161,9 @@ class Campaign:
         return self._store or f"sqlite:///{self._folder / name / 'store.db'}"
 
     def _histories(self, name: str, root: str) -> dict[str, audit.History]:
-        return asyncio.run(audit.histories(self._url(name), root))
+        while True:
+            try:
+                return asyncio.run(audit.histories(self._url(name), root))
+            except StoreError:
+                if not self._outages:
+                    raise

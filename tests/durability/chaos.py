@@ -3,6 +3,9 @@
 Random workflows, each killed at every moment there is and at random times, taken up again
 until they end. Prints one line for each workflow and one for all of them; the exit code is 1
 when anything was lost, done twice or came out differently.
+
+`--store postgres` starts a server for the purpose, and `--kill-server` kills that as well,
+again and again, while runs are going on.
 """
 
 # ruff: noqa: T201 - a program that prints
@@ -16,22 +19,28 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from random import Random
+from typing import Self
 
+import zygote
 from campaign import Campaign, Tally
 from zygote import Fresh, Hang, Nursery, Zygote
+
+from penstock.testing.postgres import Server
 
 
 class Chaos:
     """Several campaigns at once, until there have been enough kills."""
 
-    def __init__(self, kills: int, seed: int, folder: Path, store: str) -> None:
+    def __init__(self, kills: int, seed: int, folder: Path, store: str, *, outages: bool) -> None:
         self._kills = kills
         self._seeds = count(seed)
         self._folder = folder
         self._store = store
+        self._outages = outages
         self._lock = threading.Lock()
         self.tally = Tally()
         self.workflows = 0
@@ -47,7 +56,9 @@ class Chaos:
     def _campaign(self, nursery: Nursery, seed: int) -> Tally:
         random = Random(seed)  # noqa: S311 - chance, no secret
         try:
-            campaign = Campaign(nursery, self._folder / str(seed), seed, store=self._store)
+            campaign = Campaign(
+                nursery, self._folder / str(seed), seed, store=self._store, outages=self._outages
+            )
         except Hang as hang:
             return Tally(violations=[f"{seed}: does not even end by itself: {hang}"])
         campaign.everywhere(random, again=random.randint(1, 3))
@@ -63,42 +74,83 @@ class Chaos:
             print(f"seed {seed}: {tally}; {self.tally.kills} kills so far", flush=True)
 
 
+class Outages:
+    """Kills a server every now and then, and starts it again. Use it as `with Outages(server)`."""
+
+    LONGEST = 4.0
+    """Seconds between two."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._work)
+        self.count = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _work(self) -> None:
+        random = Random(0)  # noqa: S311 - chance, no secret
+        while not self._over.wait(random.uniform(0.5, self.LONGEST)):
+            self._server.kill()
+            self._over.wait(random.uniform(0.0, 0.5))
+            self._server.start()
+            self.count += 1
+
+
+def run(given: argparse.Namespace, folder: Path, stack: ExitStack) -> dict[str, float]:
+    store, outages = given.store, None
+    if store == "postgres":
+        server = stack.enter_context(Server())
+        store = server.url
+        if given.kill_server:
+            outages = stack.enter_context(Outages(server))
+    nurseries: list[Nursery] = [
+        Fresh() if given.fresh else stack.enter_context(Zygote()) for _ in range(given.jobs)
+    ]
+    chaos = Chaos(given.kills, given.seed, folder, store, outages=outages is not None)
+    began = time.monotonic()
+    threads = [threading.Thread(target=chaos.work, args=(nursery,)) for nursery in nurseries]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    figures = {
+        "kills": chaos.tally.kills,
+        "violations": len(chaos.tally.violations),
+        "workflows": chaos.workflows,
+        "runs": chaos.tally.cases,
+        "processes": chaos.tally.processes,
+        "seconds": round(time.monotonic() - began, 1),
+    }
+    return figures if outages is None else {**figures, "server_kills": outages.count}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument(
-        "--store", default="", help="a store for all runs; a new SQLite file for each otherwise"
+        "--store", default="", help="a URL, or `postgres`; otherwise a SQLite file for each run"
     )
+    parser.add_argument("--kill-server", action="store_true", help="with `--store postgres`")
     parser.add_argument("--seed", type=int, default=0, help="the first workflow")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--folder", type=Path, help="where the files go; kept when something is wrong")
     parser.add_argument("--fresh", action="store_true", help="start an interpreter for each process")
     given = parser.parse_args()
     folder = given.folder or Path(tempfile.mkdtemp(prefix="penstock-chaos-"))
-    chaos = Chaos(given.kills, given.seed, folder, given.store)
-    began = time.monotonic()
-    zygotes = [] if given.fresh else [Zygote() for _ in range(given.jobs)]
-    nurseries: list[Nursery] = [Fresh() for _ in range(given.jobs)] if given.fresh else [*zygotes]
-    threads = [threading.Thread(target=chaos.work, args=(nursery,)) for nursery in nurseries]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for zygote in zygotes:
-        zygote.close()
-    tally = chaos.tally
-    figures = {
-        "kills": tally.kills,
-        "violations": len(tally.violations),
-        "workflows": chaos.workflows,
-        "runs": tally.cases,
-        "processes": tally.processes,
-        "seconds": round(time.monotonic() - began, 1),
-    }
+    zygote.PATIENCE = 60.0
+    with ExitStack() as stack:
+        figures = run(given, folder, stack)
     print(json.dumps(figures))
-    if not tally.violations:
+    if not figures["violations"]:
         shutil.rmtree(folder, ignore_errors=True)
-    return bool(tally.violations)
+    return bool(figures["violations"])
 
 
 if __name__ == "__main__":

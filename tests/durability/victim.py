@@ -18,6 +18,7 @@ import signal
 import sys
 import tempfile
 import threading
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,6 @@ class Order(msgspec.Struct, kw_only=True):
     stop: int = 0
     """The moment to block at; 0 means never."""
     suicide: bool = False
-    steps: int = 0
 
 
 def say(**line: Any) -> None:
@@ -140,7 +140,7 @@ async def perform(order: Order) -> None:
                     raise
                 return
         else:
-            run = await penstock.start(wilds.wild(order.seed, steps=order.steps))
+            run = await penstock.start(wilds.wild(order.seed))
             say(run=run.id)
             moments()
         result = await run.result()
@@ -168,6 +168,8 @@ def warm_up() -> None:
             await run.result()
             await penstock.at(run.id, 1)
 
+    with contextlib.suppress(ModuleNotFoundError):
+        import_module("penstock.store.postgres.store")
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(once(folder))
     if threading.active_count() > 1:

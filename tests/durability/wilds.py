@@ -22,9 +22,9 @@ _KINDS = (
 _RETRY = {"max_attempts": 3, "backoff": 0.002}
 
 
-def wild(seed: int, *, steps: int = 0) -> ps.Workflow:
+def wild(seed: int) -> ps.Workflow:
     """A workflow of fan-outs, chains, maps, children, retries and all classes of effects."""
-    return _Wild(Random(seed), kid(seed), steps).flow  # noqa: S311 - chance, no secret
+    return _Wild(Random(seed), kid(seed)).flow  # noqa: S311 - chance, no secret
 
 
 def kid(seed: int) -> ps.Workflow:
@@ -44,7 +44,7 @@ def kid(seed: int) -> ps.Workflow:
 
 
 class _Wild:
-    def __init__(self, random: Random, child: ps.Workflow, steps: int) -> None:
+    def __init__(self, random: Random, child: ps.Workflow) -> None:
         self.random = random
         self.child = child
         self.flow = ps.Workflow(
@@ -58,7 +58,7 @@ class _Wild:
         self.orphans: tuple[str | None, ...] = (None, None, None, "rerun")
         if random.random() < 0.25:  # a step that fails as an orphan hides what comes after it
             self.orphans += ("fail",)
-        for i in range(steps or random.randint(3, 8)):
+        for i in range(random.randint(3, 8)):
             self._add(f"s{i}", random.choice(_KINDS))
         for name in [*self.numbers, *self.lists]:
             self.flow.output(name, f"${{ steps.{name}.output }}")

@@ -253,7 +253,9 @@ def _history(rig: Rig, id: RunId) -> bytes:
 def view(run: Run) -> dict[str, Any]:
     """What a run comes to, in words that will last: the layout of its memory may change, this may not."""
     steps = {step: msgspec.to_builtins(result) for step, result in step_results(run).items()}
-    counters = {name: getattr(run, name) for name in ("seq", "open", "running", "timers", "openings", "layer")}
+    counters = {
+        name: getattr(run, name) for name in ("seq", "open", "running", "timers", "openings", "layer")
+    }
     return {
         "status": run.status,
         "reason": run.reason,

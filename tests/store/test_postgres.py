@@ -630,7 +630,7 @@ def test_text_that_postgres_cannot_keep_holds_nobody_up(url: str) -> None:
         await store.mail.post(A, post("hello"))
         store.mail.answered(A, "hello", odd)
         with pytest.raises(StoreError):
-            await store.mail.post(A, post(odd, id="\0"))
+            await store.mail.post(A, post("hello", id="\0"))
         with pytest.raises(StoreError):
             await store.runs(run=odd)
         await soon(journal.sync())

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.app import Penstock
     from penstock.store.base import RunRecord
 
-GLANCE: Final = 0.05
+GLANCE: Final = 0.03
 """Seconds between looks. A look is one small query while nothing has happened."""
 
 

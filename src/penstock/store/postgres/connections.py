@@ -128,7 +128,7 @@ class Readers:
             except LOST as error:
                 if time.monotonic() + wait > deadline:
                     raise self._address.trouble(error) from error
-            except psycopg.Error as error:
+            except (psycopg.Error, UnicodeError) as error:
                 raise self._address.trouble(error) from error
             await asyncio.sleep(wait)
             wait = min(wait * 2, longest)
