@@ -36,6 +36,7 @@ from penstock.tools.functions import Functions
 from penstock.workflow.amend import amended
 from penstock.workflow.graph import Graph, compile_graph
 from penstock.workflow.inputs import check_inputs
+from penstock.workflow.spec import Workflow
 
 
 def open(
@@ -214,7 +215,8 @@ class Penstock:
             source=target.source, fork_of=run, fork_at=place,
         )  # fmt: skip
         state = replay(new.run, graph, events, until=place, reducers=target.reducers)
-        fact = RunReopened(f"forked from {run} at event {place}", "fork", again, overrides)
+        inputs = None if flow is None else _inputs_for(graph.workflow, old.inputs)
+        fact = RunReopened(f"forked from {run} at event {place}", "fork", again, overrides, inputs)
         return RunHandle(await self.engine.fork(target, new, state, fact), self)
 
     def _check_overrides(
@@ -286,6 +288,11 @@ class Penstock:
 
     async def _fold(self, run: RunId, flow: Prepared) -> Run:
         return replay(run, flow.graph, await self.store.load(run), reducers=flow.reducers)
+
+
+def _inputs_for(workflow: Workflow, old: Mapping[str, Any]) -> dict[str, Any]:
+    """What a changed definition makes of the inputs that a run was given."""
+    return check_inputs(workflow, {name: value for name, value in old.items() if name in workflow.inputs})
 
 
 def _store(configuration: settings.Settings) -> Store:

@@ -731,7 +731,7 @@ def test_a_plan_that_goes_round_in_a_circle_is_refused_and_shown() -> None:
     flow.step("b", nothing, needs="a")
     flow.step("c", nothing, needs="b")
 
-    with pytest.raises(ps.DefinitionError, match="a -> b -> c -> a|a → b → c → a"):
+    with pytest.raises(ps.DefinitionError, match=r"a -> b -> c -> a|a → b → c → a"):
         run(flow)
 
 

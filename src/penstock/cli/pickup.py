@@ -148,7 +148,7 @@ class PickUp:
         """Let what runs finish, and start nothing new."""
         live = self._penstock.engine.live
         for drive in list(live.values()):
-            drive.stalled(STOPPING)
+            drive.wind_down(STOPPING)
         try:
             async with asyncio.timeout(DRAIN):
                 await waiting.until(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from msgspec import structs
 
@@ -15,10 +15,13 @@ from penstock.run.events import Event, MapStarted, TaskCompleted, WorkflowAborte
 
 if TYPE_CHECKING:
     from penstock.app import Penstock
-    from penstock.store.base import RunRecord
+    from penstock.store.base import RunRecord, Store
 
 GLANCE: Final = 0.03
 """Seconds between looks. A look is one small query while nothing has happened."""
+
+PATIENCE: Final = 1.0
+"""Seconds between looks at a store that says when something has happened."""
 
 
 async def tail(
@@ -48,7 +51,24 @@ async def tail(
                 yield new
         if isinstance(last, WorkflowCompleted | WorkflowAborted):
             return
+        await _more(penstock.store, run, after)
+
+
+async def _more(store: Store, run: RunId, after: int) -> None:
+    """Wait until there may be more events. Some stores say so by themselves."""
+    if isinstance(store, Following):
+        await store.follow(run, after=after, within=PATIENCE)
+    else:
         await asyncio.sleep(GLANCE)
+
+
+@runtime_checkable
+class Following(Protocol):
+    """A store that hears what other processes write."""
+
+    async def follow(self, run: RunId, *, after: int, within: float = 1.0) -> None:
+        """Return when there may be events past `after`, at the latest in `within` seconds."""
+        ...
 
 
 class Driven:

@@ -95,6 +95,6 @@ async def let_go(penstock: Penstock, run: RunId | None = None) -> None:
     live = penstock.engine.live
     for one in [run] if run is not None else sorted(live, key=_depth):
         for drive in family(penstock, one):  # a parent first: it must not see its child go
-            drive.lost()
+            drive.let_go("it waits for a decision")
     for _ in range(3):
         await asyncio.sleep(0)  # what was cancelled ends

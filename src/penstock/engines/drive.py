@@ -159,7 +159,7 @@ class Drive:
             id = CommandId(f"{self.id}!{self._began}.{self._commands}")
             command = msgspec.structs.replace(command, id=id)
         if isinstance(command, Message):
-            command = msgspec.structs.replace(command, text=self.engine.mask(command.text))
+            command = msgspec.structs.replace(command, text=self._clean(command.text))
         if self.run.ended:
             raise CommandRejected(f"the run has ended ({self.run.status})")
         answer = self._answers.get(command.id)
@@ -183,16 +183,24 @@ class Drive:
             id = CommandId(f"{id}!")
         self.tell(CommandReceived(Abort(id=id, reason=reason)))
 
+    def wind_down(self, reason: str) -> None:
+        """Start nothing new in this process; whoever takes the run up next goes on."""
+        self.tell(ProcessLeaving(reason))
+
+    def let_go(self, reason: str) -> None:
+        """Stop driving at once, without a word in the journal: anyone may take the run up."""
+        self._crash(Unfinished(self.id, reason))
+
     async def leave(self, reason: str) -> None:
         """Let go of the run so that another process can go on with it: what runs may finish first."""
-        self.tell(ProcessLeaving(reason))
+        self.wind_down(reason)
         tasks = [live.task for live in self._deadlines.running() if live.task is not None]
         if tasks and not self.finished.done():
             await asyncio.wait(tasks, timeout=GRACE)
         if not self.finished.done():
             await self.journal.sync()
         if not self.finished.done():
-            self._crash(Unfinished(self.id, reason))
+            self.let_go(reason)
 
     # --- facts in ---
 
@@ -391,10 +399,10 @@ class Drive:
             self.tell(self._raised(live, "cancelled", self._why(live)))
             return
         # A fresh copy of the context the run began in: steps never see each other's variables.
+        live.lane = self._deadlines.begin(live, live.work.timeout or math.inf)
         live.task = self._create_task(
             self._perform(live), name=self.run.graph.ids[i], context=self._copy_context()
         )
-        live.lane = self._deadlines.begin(live, live.work.timeout or math.inf)
 
     async def _perform(self, live: _Live) -> None:
         """Do one task and report how it went, whatever happens."""
@@ -444,11 +452,15 @@ class Drive:
         effect = live.effect
         if live.cancelled and kind == "error":  # what it raised on its way out is not why it ended
             kind, error = live.cancelled, f"{self._why(live)}; then {error}"
-        mask = self.engine.mask
+        mask = self._clean
         return TaskRaised(
             effect.step, mask(error), kind, name, effect.iteration, effect.item, effect.attempt,
             live.work.effect, mask(trace)[-4000:],
         )  # fmt: skip
+
+    def _clean(self, text: str) -> str:
+        """A text without secrets, and such as can be written down: a file name may hold anything."""
+        return self.engine.mask(text).encode("utf-8", "backslashreplace").decode()
 
     def _why(self, live: _Live) -> str:
         if live.cancelled == "timeout":
@@ -493,7 +505,7 @@ class Drive:
 
     def _expanded(self, effect: ExpandMap, items: list[Any] | Failure) -> None:
         if isinstance(items, Failure):
-            error = self.engine.mask(f"for_each: {items.message}")
+            error = self._clean(f"for_each: {items.message}")
             self.tell(TaskRaised(effect.step, error, "expression", iteration=effect.iteration))
             return
         self.outputs.open_map(effect.step, items)

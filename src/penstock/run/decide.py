@@ -101,7 +101,9 @@ def decide(run: Run, fact: Fact, now: float) -> list[Event]:
         case StorageStalled():
             _stalled(run, fact.reason, now, batch)
         case RunReopened():
-            event_ = WorkflowResumed(run.seq + 1, now, fact.reason, fact.cause, fact.reopened, fact.overrides)
+            event_ = WorkflowResumed(
+                run.seq + 1, now, fact.reason, fact.cause, fact.reopened, fact.overrides, fact.inputs
+            )
             emit(run, batch, event_)
             for i, state in run.maps.items():
                 if state.count >= 0:

@@ -249,6 +249,8 @@ class WorkflowResumed(_Event, frozen=True, tag="workflow_resumed", gc=False):
     """Steps that run again although they had ended, or had been started."""
     overrides: Mapping[StepId, Mapping[str, Any]] = {}
     """Arguments changed from here on."""
+    inputs: Mapping[str, Any] | None = None
+    """The run's inputs from here on, where a changed definition asks for others."""
 
 
 class WorkflowCompleted(_Event, frozen=True, tag="workflow_complete", gc=False):

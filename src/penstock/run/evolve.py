@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from penstock.ids import StepId
 from penstock.run import reducers
 from penstock.run.commands import Abort, Command, ModifyArgs, RetryStep
 from penstock.run.events import (
@@ -196,6 +197,8 @@ def _skip(run: Run, event: TaskSkipped) -> None:
     i = run.graph.index[event.step]
     if run.phase[i] == BACKOFF:
         run.timers -= 1
+    elif run.phase[i] == ASKING:
+        _drop_questions(run, event.step)
     run.phase[i] = SKIPPED
     run.ended_at[i] = event.seq
     run.open -= 1
@@ -285,6 +288,12 @@ def _reopen(run: Run, body: set[int]) -> None:
     run.due.extend(sorted(body))
 
 
+def _drop_questions(run: Run, step: StepId) -> None:
+    """Nobody needs an answer about this step any more."""
+    for id in [id for id, asked in run.decisions.items() if asked.step == step]:
+        del run.decisions[id]
+
+
 def _undo(run: Run, i: int) -> None:
     """Forget that a step ended, or was under way."""
     phase = run.phase[i]
@@ -301,8 +310,7 @@ def _undo(run: Run, i: int) -> None:
         run.timers -= 1
     if phase == FAILED and run.graph.workflow.steps[i].on_error != "continue":
         run.failures -= 1
-    for id in [id for id, asked in run.decisions.items() if asked.step == run.graph.ids[i]]:
-        del run.decisions[id]
+    _drop_questions(run, run.graph.ids[i])
     run.phase[i] = WAITING
     run.ended_at[i] = 0
     run.queued[i] = 0
@@ -395,6 +403,8 @@ def _resume(run: Run, event: WorkflowResumed) -> None:
     run.reason, run.status_ = "", "running"
     if run.stopping and was != "running":
         _unstop(run)
+    if event.inputs is not None:
+        run.inputs = event.inputs
     if event.reopened:
         _reopen(run, {run.graph.index[step] for step in event.reopened})
     for step, args in event.overrides.items():

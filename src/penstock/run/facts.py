@@ -104,6 +104,7 @@ class RunReopened(_Fact, frozen=True, gc=False):
     """`process` or `fork`."""
     reopened: tuple[StepId, ...] = ()
     overrides: Mapping[StepId, Mapping[str, Any]] = {}
+    inputs: Mapping[str, Any] | None = None
 
 
 class TaskOrphaned(_Fact, frozen=True, gc=False):

@@ -102,7 +102,12 @@ class Preparer:
         if missing:
             raise Unsupported(missing)
         prepared = Prepared(
-            graph, works, found.file, self._reducers(found), durations=durations, children=self._family(found)
+            graph,
+            works,
+            found.source_path,
+            self._reducers(found),
+            durations=durations,
+            children=self._family(found),
         )
         bare = _Found(found.flow, workflow, file=found.file)  # an injected step brings no functions along
         prepared.work_for = lambda step: self._work(step, -1, bare)
@@ -209,6 +214,11 @@ class _Found:
         self.children = children or {}
         self.file = file
         self.source = source
+
+    @property
+    def source_path(self) -> str:
+        """The file from wherever one stands: a run may be resumed from another folder."""
+        return str(Path(self.file).absolute()) if self.file else ""
 
     @property
     def folder(self) -> str | None:
