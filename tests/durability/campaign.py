@@ -12,6 +12,7 @@ from typing import Any
 
 import audit
 import deeds
+import msgspec
 from zygote import Hang, Nursery, Victim
 
 from penstock.errors import StoreError
@@ -105,6 +106,10 @@ class Campaign:
         self.tally.violations += [f"{name}: {each}" for each in wrong]
         if not wrong:
             shutil.rmtree(self._folder / name)
+            return
+        events = {run: history.events for run, history in found.items()}
+        evidence = msgspec.json.encode({"wrong": wrong, "events": events, "said": said})
+        (self._folder / name / "evidence.json").write_bytes(evidence)
 
     def _drive(self, name: str, stops: Sequence[Stop]) -> tuple[str, list[list[dict[str, Any]]]]:
         """The root run, and what each process said that had anything to do with it."""

@@ -97,6 +97,7 @@ class Outages:
     def _work(self) -> None:
         random = Random(0)  # noqa: S311 - chance, no secret
         while not self._over.wait(random.uniform(0.5, self.LONGEST)):
+            self._server.freeze()  # so that it can start no more processes of its own
             self._server.kill()
             self._over.wait(random.uniform(0.0, 0.5))
             self._server.start()
