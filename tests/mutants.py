@@ -173,8 +173,8 @@ MUTANTS = (
     Mutant(
         "fold: a skip forgets its timer",
         EVOLVE,
-        "    if run.phase[i] == BACKOFF:\n        run.timers -= 1\n    run.phase[i] = SKIPPED",
-        "    run.phase[i] = SKIPPED",
+        "    if run.phase[i] == BACKOFF:\n        run.timers -= 1\n    elif run.phase[i] == ASKING:",
+        "    if run.phase[i] == ASKING:",
     ),
     # --- how it went ---
     Mutant(

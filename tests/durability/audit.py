@@ -29,6 +29,8 @@ from penstock.run.events import (
     TaskFailed,
     TaskSkipped,
     TaskStarted,
+    WorkflowAborted,
+    WorkflowCompleted,
     WorkflowResumed,
 )
 from penstock.run.replay import replay
@@ -163,6 +165,9 @@ def _check_journal(case: Case, name: str, history: History) -> None:
         case.complain(name, f"is listed as {history.listed}, and has {history.run.status}")
     if history.owner:
         case.complain(name, f"is still owned by {history.owner}")
+    ends = [event.seq for event in history.events if isinstance(event, WorkflowCompleted | WorkflowAborted)]
+    if ends != [len(history.events)]:
+        case.complain(name, f"its last event is {len(history.events)}, and it ended at {ends}")
     ended: set[Place] = set()
     for event in history.events:
         if isinstance(event, TaskStarted | TaskCompleted | TaskFailed) and place(event) in ended:

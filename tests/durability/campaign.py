@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Self
 
 import audit
 import deeds
@@ -16,6 +17,7 @@ import msgspec
 from zygote import Hang, Nursery, Victim
 
 from penstock.errors import StoreError
+from penstock.testing.postgres import Server
 
 
 @dataclass(frozen=True)
@@ -172,3 +174,32 @@ class Campaign:
             except StoreError:
                 if not self._outages:
                     raise
+
+
+class Outages:
+    """Kills a server every now and then, and starts it again. Use it as `with Outages(server)`."""
+
+    def __init__(self, server: Server, *, longest: float = 4.0) -> None:
+        self._server = server
+        self._longest = longest
+        """Seconds between two."""
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._work)
+        self.count = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _work(self) -> None:
+        random = Random(0)  # noqa: S311 - chance, no secret
+        while not self._over.wait(random.uniform(0.5, self._longest)):
+            self._server.freeze()  # so that it can start no more processes of its own
+            self._server.kill()
+            self._over.wait(random.uniform(0.0, 0.5))
+            self._server.start()
+            self.count += 1

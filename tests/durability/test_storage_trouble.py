@@ -111,6 +111,22 @@ def test_a_run_pauses_with_the_reason_and_goes_on_when_storage_is_back(trouble: 
     assert sorted(house.done()) == ["last", "much0", "much1", "much2", "much3", "send"]
 
 
+def test_a_run_whose_end_cannot_be_written_ends_when_it_can(trouble: Trouble) -> None:
+    house = trouble.house
+    with shut(house.door) as open_door:
+        racer = house.owner(short=True)
+        trouble.begin(racer)
+        open_door()
+        hear_status(racer, "succeeded")
+        assert racer.survives(0.6)
+        assert not any("ended" in line for line in racer.said)  # it knows, and tells nobody
+        trouble.end(racer)
+
+        assert racer.hear("ended")["ended"] == "succeeded"
+        racer.kill()
+    assert house.violations(racer) == []
+
+
 def test_a_process_that_dies_while_storage_fails_has_lost_nothing_it_announced(trouble: Trouble) -> None:
     house = trouble.house
     with shut(house.door) as open_door:

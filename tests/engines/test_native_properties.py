@@ -181,12 +181,8 @@ def test_after_an_abort_nothing_runs_and_every_step_has_a_reason(sketch: Sketch,
     for step in execution.result.steps.values():
         assert step.status in ("succeeded", "failed", "skipped")
         assert step.reason or step.status == "succeeded"
-    assert execution.result.duration <= max(moment / 2, expected_longest(sketch))
-
-
-def expected_longest(sketch: Sketch) -> float:
-    """An abort may come too late: then the run took as long as it takes."""
-    return execute(sketch).result.duration
+    if execution.result.status == "aborted":  # it may come too late
+        assert execution.result.duration == moment / 2
 
 
 async def _reads(handle: RunHandle) -> None:

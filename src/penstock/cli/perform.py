@@ -42,7 +42,7 @@ def perform(penstock: Penstock, wishes: Wishes, begin: Callable[[Stage], Begin])
     """Drive a run, show what was asked for, and leave with the code that says how it went."""
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
-    stage = Stage(penstock, wishes, Interrupts(loop))
+    stage = Stage(penstock, wishes, Interrupts())
     try:
         with stage.interrupts:
             going = follow(penstock, begin(stage), stage, stage.interrupts)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import signal
+import socket
+import threading
 from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
@@ -16,36 +17,44 @@ WORDS: Final = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 class Interrupts:
     """Installed for as long as a run lasts.
 
-    Plain signal handlers, not the event loop's: they work while a step blocks the loop. The loop
-    only lends its wake-up: a signal that comes just before it goes to sleep must not wait for the
-    next event.
+    A thread of its own hears the signals, by way of the wake-up socket: so they work while a step
+    blocks the event loop, and whichever thread the kernel happens to choose for them.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+    def __init__(self) -> None:
         self.code: int | None = None
         """128 + the number of the first signal; None while there was none."""
         self.reason = ""
         self.stop: Callable[[], None] = lambda: None
-        """Asks the run to stop. Must be safe to call from a signal handler."""
+        """Asks the run to stop. Called from the listening thread."""
         self.restore: Callable[[], None] = lambda: None
         """Puts the terminal right before leaving at once."""
         self._before: dict[signal.Signals, Any] = {}
+        self._ear, self._mouth = socket.socketpair()
+        self._mouth.setblocking(False)
+        self._wakeup = -1
 
     def __enter__(self) -> Self:
+        self._wakeup = signal.set_wakeup_fd(self._mouth.fileno(), warn_on_full_buffer=False)
+        threading.Thread(target=self._listen, name="penstock-signals", daemon=True).start()
         for number in WORDS:
-            before = signal.getsignal(number)
-            self._loop.add_signal_handler(number, lambda: None)
-            signal.signal(number, self._caught)
-            self._before[number] = before
+            self._before[number] = signal.signal(number, _heard_elsewhere)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for number, handler in self._before.items():
-            self._loop.remove_signal_handler(number)
             signal.signal(number, handler)
+        signal.set_wakeup_fd(self._wakeup)
+        self._mouth.close()
+
+    def _listen(self) -> None:
+        with self._ear:
+            while numbers := self._ear.recv(64):
+                for number in numbers:
+                    if number in WORDS:
+                        self._caught(number)
 
     def nothing_to_stop(self) -> None:
         """The run is over, only writing is left: from now on the first signal leaves at once, too."""
@@ -64,10 +73,14 @@ class Interrupts:
         self.restore()
         os._exit(self.code or 0)
 
-    def _caught(self, number: int, _frame: FrameType | None) -> None:
+    def _caught(self, number: int) -> None:
         if self.code is not None:
             self.code = 128 + number
             self._leave()
         self.code = 128 + number
         self.reason = WORDS[signal.Signals(number)]
         self.stop()
+
+
+def _heard_elsewhere(_number: int, _frame: FrameType | None) -> None:
+    """The socket has the number already."""

@@ -11,10 +11,9 @@ import typer
 from penstock.cli import exits, stores
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
-
     from penstock.app import Penstock
     from penstock.cli.pickup import Left
+    from penstock.cli.signals import Interrupts
     from penstock.store.base import RunRecord
 
 
@@ -33,6 +32,7 @@ def worker(
     import asyncio
 
     from penstock.cli.follow import leave
+    from penstock.cli.signals import Interrupts
 
     penstock = stores.opened(store, new=True)
     if not stores.lasting(penstock):
@@ -40,30 +40,28 @@ def worker(
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     try:
-        loop.run_until_complete(_work(penstock, loop, _Log(json=json, url=store), once=once, most=most))
+        with Interrupts() as interrupts:
+            work = _work(penstock, interrupts, _Log(json=json, url=store), once=once, most=most)
+            loop.run_until_complete(work)
         code = exits.OK
     except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - the edge, as in `guarded`
         code = exits.report(error)
     leave(code, loop)
 
 
-async def _work(penstock: Penstock, loop: AbstractEventLoop, log: _Log, *, once: bool, most: int) -> None:
-    import signal
+async def _work(penstock: Penstock, interrupts: Interrupts, log: _Log, *, once: bool, most: int) -> None:
+    import asyncio
 
     from penstock.cli.pickup import PickUp
 
+    loop = asyncio.get_running_loop()
     pick_up = PickUp(penstock, most=most, taken=log.taken, left=log.left, refused=log.refused)
-    signals: list[int] = []
 
-    def told(number: int) -> None:
-        signals.append(number)
-        if len(signals) > 1:
-            os._exit(128 + number)
+    def stop() -> None:
         exits.say("stopping: running tasks finish first")
-        pick_up.stop()
+        loop.call_soon_threadsafe(pick_up.stop)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told, number)
+    interrupts.stop = stop
     if not once:
         exits.say(f"worker {os.getpid()} looks for unfinished runs in {log.store(penstock)}")
     await pick_up.work(once=once)

@@ -76,12 +76,11 @@ class Stream:
         while True:
             if self.last > after:
                 # A copy of what is there, from the end: the deque moves while the subscriber is away.
-                fresh = list(islice(reversed(self._recent), self.last - after))
+                start, after = after, self.last
+                fresh = list(islice(reversed(self._recent), after - start))
                 fresh.reverse()
-                missed = self.last - after - len(fresh)
-                if missed:
-                    yield Gap(after, missed)
-                after = self.last
+                if missed := after - start - len(fresh):
+                    yield Gap(start, missed)
                 for event in fresh:
                     yield event
             elif self._closed:

@@ -18,6 +18,7 @@ from penstock.run.commands import Abort, Command, RetryStep, SkipLayer, SkipStep
 from penstock.run.events import (
     BudgetWarned,
     CommandAccepted,
+    CommandRefused,
     DagChanged,
     Event,
     MapStarted,
@@ -87,6 +88,7 @@ class History:
         self._ended = False
         self._allowed: set[str] = set()
         """Steps that a command of this batch skips."""
+        self._commands: set[str] = set()
         self._layers: set[int] = set()
         """Layers that one does."""
 
@@ -132,7 +134,10 @@ class History:
             case TaskSkipped():
                 self._skipped(event)
             case CommandAccepted():
+                self._heard(event, event.command.id)
                 self._obeyed(event.command)
+            case CommandRefused():
+                self._heard(event, event.id)
             case DagChanged():
                 self._add(event.added)
             case BudgetWarned():
@@ -226,8 +231,9 @@ class History:
         elif item is None:
             self._settle(event, book)
         elif isinstance(event, TaskFailed):
-            book.stopped |= bool(self._stopping) and event.kind == "cancelled"
-            book.item_failed |= book.step.on_item_error == "fail"
+            # An item that was not let finish has not failed.
+            own = not (self._stopping and event.kind == "cancelled")
+            book.item_failed |= own and book.step.on_item_error == "fail"
 
     def _ended_at_rest(self, event: TaskCompleted | TaskFailed, book: _Book) -> bool:
         """A task may fail without running: while it waits to be tried again, or by its condition."""
@@ -247,12 +253,13 @@ class History:
             self._say(event, "a map succeeded with a failed item")
         book.mapped = False
         book.waiting.clear()
+        book.stopped = bool(self._stopping) and isinstance(event, TaskFailed) and not book.item_failed
         self._settle(event, book)
 
     def _settle(self, event: TaskCompleted | TaskFailed, book: _Book) -> None:
         book.failed = isinstance(event, TaskFailed)
-        if self._stopping and isinstance(event, TaskFailed):
-            book.stopped |= event.kind == "cancelled"
+        if self._stopping and isinstance(event, TaskFailed) and not book.step.for_each:
+            book.stopped = event.kind == "cancelled"
         allowed = not book.failed or book.step.on_error == "continue"
         book.verdict = "success" if allowed else "failure"
         if isinstance(event, TaskFailed) and not event.error:
@@ -317,6 +324,11 @@ class History:
         return event.kind == "condition" and bool(book.step.when) and self._allows(book)
 
     # --- commands and the end ---
+
+    def _heard(self, event: Event, id: str) -> None:
+        if id in self._commands:
+            self._say(event, f"command {id} was answered before")
+        self._commands.add(id)
 
     def _obeyed(self, command: Command) -> None:
         match command:

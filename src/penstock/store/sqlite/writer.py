@@ -119,11 +119,14 @@ class Writer:
         self._stalled = stalled
         self._jobs: queue.SimpleQueue[Segment | Job | None] = queue.SimpleQueue()
         self._beaten = time.monotonic()
+        self._closed = False
         self._db: sqlite3.Connection | None = None
         self._thread: threading.Thread | None = None
 
     def put(self, job: Segment | Job) -> None:
         """Hand a job over. Never blocks."""
+        if self._closed:
+            raise StoreError(f"{self._name} was closed")
         self._jobs.put(job)
         if self._thread is None:  # whoever only reads needs no writer
             self._thread = threading.Thread(target=self._run, name="penstock-writer", daemon=True)
@@ -131,6 +134,7 @@ class Writer:
 
     def close(self) -> None:
         """Write what is left, then stop. A disk that still refuses is not waited for any longer."""
+        self._closed = True
         if self._thread is not None:
             self._jobs.put(None)
             self._thread.join(PATIENCE)
