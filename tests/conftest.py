@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 from hypothesis import HealthCheck, Phase, settings
 
@@ -14,3 +15,7 @@ settings.register_profile("thorough", settings.get_profile("default"), max_examp
 os.environ.setdefault("PENSTOCK_STORE", "memory:")  # a test that wants a file says so
 settings.register_profile("mutants", settings.get_profile("ci"), phases=(Phase.explicit, Phase.generate))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default"))
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Started in the background of a shell: the programs under test would inherit it and never hear Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
