@@ -27,7 +27,11 @@ SENTENCES = (
     "tests/run/test_steering.py",
     "tests/run/test_retrying.py",
     "tests/run/test_run_events.py",
-    "tests/engines/test_native.py",
+    "tests/engines/test_timeouts_and_retries.py",
+    "tests/engines/test_maps_and_children.py",
+    "tests/engines/test_values_between_steps.py",
+    "tests/engines/test_cancelling.py",
+    "tests/engines/test_order_and_ends.py",
     "tests/engines/test_commanding.py",
     "tests/engines/test_watching.py",
 )
@@ -229,12 +233,7 @@ MUTANTS = (
         "call_later(GRACE, self._abandon, live)",
         "call_later(1e9, self._abandon, live)",
     ),
-    Mutant(
-        "stream: a gap is one short",
-        STREAM,
-        "missed = self.last - after - len(fresh)\n",
-        "missed = self.last - after - len(fresh) - 1\n",
-    ),
+    Mutant("stream: a gap is one short", STREAM, "yield Gap(after, missed)", "yield Gap(after, missed - 1)"),
     Mutant(
         "outputs: arguments see failed steps' outputs",
         OUTPUTS,

@@ -170,6 +170,26 @@ def test_an_answer_reaches_the_process_that_drives_the_run(begin, cli, write, ki
     assert json.loads(out.splitlines()[-1])["outputs"] == {"sent": "sent"}
 
 
+def test_an_answer_in_a_paused_run_counts_and_the_run_stays_paused(
+    begin, cli, write, killed, folder: Path
+) -> None:
+    steps = WRITES + '{id: beside, uses: "py:tools:held", with: {file: later}}'
+    run = killed(write(steps, SENT), "mail", noted="mail")
+    driver = begin("resume", run, "--json")
+    decision = until(driver, "decision_required")["decision"]
+    assert cli("send", run, "pause").code == 0
+    driver.kill()
+    driver.wait()
+    (folder / "later").touch()
+
+    done = cli("decide", decision, "accept", "--args", '{"output": "sent"}', "--json")
+
+    assert done.code == 3
+    assert done.lines[-1]["status"] == "paused"
+    assert done.lines[-1]["pending"] == []
+    assert cli("resume", run, "--json").lines[-1]["outputs"] == {"sent": "sent"}
+
+
 def test_a_child_run_that_waits_makes_its_parent_wait(cli, write, killed, ledger) -> None:
     write(WRITES, SENT, name="child")
     parent = write('{id: call, uses: "workflow:child"}', 'outputs: {sent: "${ steps.call.output.sent }"}')

@@ -55,6 +55,11 @@ _SPIN: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _ASCII_SPIN: Final = "|/-\\"
 
 
+def colour_of(status: str) -> str:
+    """Of a run: one that waits is not as quiet as a step that does."""
+    return COLOURS["asking" if status == "waiting" else status] if status in COLOURS else "cyan"
+
+
 class Pen:
     """How things are drawn on this console: with Unicode where it can, without where it cannot."""
 
@@ -102,7 +107,7 @@ class Screen:
     def _head(self, now: float) -> Text:
         view = self._view
         state = f"stopping: {view.stopping}" if view.stopping and not view.ended else view.status
-        colour = "yellow" if view.stopping and not view.ended else COLOURS.get(view.status, "cyan")
+        colour = "yellow" if view.stopping and not view.ended else colour_of(view.status)
         took = ""
         if view.started:
             took = span(view.at - view.started) if view.ended else ticking(now - view.started)

@@ -76,7 +76,7 @@ def _print(found: list[RunRecord]) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from penstock.cli.live import COLOURS
+    from penstock.cli.live import colour_of
 
     console = Console(highlight=False)
     whole = not console.is_terminal
@@ -85,7 +85,7 @@ def _print(found: list[RunRecord]) -> None:
     for one in found:
         line = Text.assemble(
             f"{one.run:<{ids}}  ",
-            (f"{one.status:<9}", COLOURS.get(one.status, "")),
+            (f"{one.status:<9}", colour_of(one.status)),
             f"  {one.workflow:<{names}}  ",
             (f"{_started(one)}  {_took(one):>8}  ", "dim"),
             (_note(one), "dim"),

@@ -9,7 +9,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from penstock.cli.live import COLOURS, NAME, Pen
+from penstock.cli.live import COLOURS, NAME, Pen, colour_of
 from penstock.cli.record import Record
 from penstock.cli.text import count, one_line, span
 from penstock.cli.view import Row
@@ -45,7 +45,7 @@ class Timeline:
         yield Text.assemble(
             (view.workflow, "bold"),
             "  ",
-            (view.status, COLOURS.get(view.status, "")),
+            (view.status, colour_of(view.status)),
             f"  {span(self._length)}",
         )
         yield Text(
