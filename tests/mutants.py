@@ -233,7 +233,7 @@ MUTANTS = (
         "call_later(GRACE, self._abandon, live)",
         "call_later(1e9, self._abandon, live)",
     ),
-    Mutant("stream: a gap is one short", STREAM, "yield Gap(after, missed)", "yield Gap(after, missed - 1)"),
+    Mutant("stream: a gap is one short", STREAM, "yield Gap(start, missed)", "yield Gap(start, missed - 1)"),
     Mutant(
         "outputs: arguments see failed steps' outputs",
         OUTPUTS,
