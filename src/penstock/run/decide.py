@@ -228,6 +228,8 @@ def _elapsed(run: Run, fact: BackoffElapsed) -> None:
 
 def _stalled(run: Run, reason: str, now: float, batch: list[Event]) -> None:
     """Trouble with the journal pauses the run; its end lifts that pause and no other."""
+    if run.ended:
+        return  # its end is decided; it only has to be written
     if reason and "storage" not in run.pauses:
         emit(run, batch, WorkflowPaused(run.seq + 1, now, f"storage: {reason}", "storage"))
     elif not reason and "storage" in run.pauses:
