@@ -9,7 +9,7 @@ from pathlib import Path
 FIGURES = Path(__file__).parents[2] / "benchmarks" / "durable.py"
 
 GENEROUS = 5_000.0
-"""Milliseconds: starved, it takes three times as long; as it should be, a hundredth."""
+"""Milliseconds: starved, it takes three times as long; as it should be, a fiftieth."""
 
 
 def test_four_thousand_events_become_durable_beside_a_busy_event_loop() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +15,6 @@ from penstock.store.sqlite.writer import Job, Segment
 if TYPE_CHECKING:
     from penstock.store.sqlite.store import SqliteStore
 
-LAG = 0.010
-"""Seconds that events may wait before the event loop makes room for the writer."""
-
-GIVE_WAY = 0.00005
-"""Seconds of room."""
-
 _BLOB = "INSERT OR IGNORE INTO blobs VALUES (?, ?)"
 _BLOB_USE = "INSERT OR IGNORE INTO blob_uses VALUES (?, ?)"
 
@@ -29,7 +22,7 @@ _BLOB_USE = "INSERT OR IGNORE INTO blob_uses VALUES (?, ?)"
 class SqliteJournal:
     lasting = True
     __slots__ = (
-        "_last", "_loop", "_since", "_status", "_store", "_watcher", "claim", "delivered", "durable", "gone",
+        "_loop", "_status", "_store", "_watcher", "claim", "delivered", "durable", "gone",
         "key", "run",
     )  # fmt: skip
 
@@ -42,10 +35,9 @@ class SqliteJournal:
         """Someone else drives the run: nothing of ours is written any more."""
         self.delivered: set[str] = set()
         """Commands handed out and not yet answered."""
-        self.durable = self._last = last
+        self.durable = last
         self._store = store
         self._watcher: Watcher | None = None
-        self._since = 0.0
         self._status: tuple[str, str] | None = None
         self._loop = asyncio.get_running_loop()
 
@@ -57,14 +49,9 @@ class SqliteJournal:
         line, blobs = batches.encode(events)
         for ref, body in blobs:
             put(Job([(_BLOB, (ref, self._store.seal.seal(body))), (_BLOB_USE, (self.key, ref))]))
-        self._last = last = events[-1].seq
-        put(Segment(self, events[0].seq, last, line, self._status))
+        put(Segment(self, events[0].seq, events[-1].seq, line, self._status))
         self._status = None
-        now = time.monotonic()
-        if not self._since:
-            self._since = now
-        elif now - self._since > LAG:
-            time.sleep(GIVE_WAY)  # beside a busy loop the writer cannot get the GIL back
+        self._store.room.wanted(self._loop)
 
     def note(self, status: str, reason: str) -> None:
         self._status = (status, reason)
@@ -96,7 +83,6 @@ class SqliteJournal:
 
     def _hear(self, last: int) -> None:
         self.durable = last
-        self._since = 0.0 if last >= self._last else time.monotonic()
         if self._watcher is not None:
             self._watcher.arrived(last)
 

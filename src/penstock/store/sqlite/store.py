@@ -28,6 +28,7 @@ from penstock.store.sqlite.checkpoints import SqliteCheckpoints
 from penstock.store.sqlite.journal import SqliteJournal, on_loop
 from penstock.store.sqlite.mail import SqliteMail
 from penstock.store.sqlite.migrate import migrate
+from penstock.store.sqlite.room import Room
 from penstock.store.sqlite.upkeep import SqliteUpkeep
 from penstock.store.sqlite.writer import Job, Statement, Writer, busy
 from penstock.workflow import spec
@@ -94,6 +95,7 @@ class SqliteStore:
             beat=self._beat,
             stalled=self._stalled,
         )
+        self.room = Room(self.writer)
 
     # --- writing ---
 
@@ -175,6 +177,7 @@ class SqliteStore:
             patient=patient,
         )
         self.writer.put(job)
+        self.room.wanted(loop)
         return await done
 
     # --- reading ---

@@ -119,6 +119,8 @@ class Writer:
         self._stalled = stalled
         self._jobs: queue.SimpleQueue[Segment | Job | None] = queue.SimpleQueue()
         self._beaten = time.monotonic()
+        self.since = 0.0
+        """When the oldest job came that is not written yet, roughly; 0 when there is none."""
         self._closed = False
         self._db: sqlite3.Connection | None = None
         self._thread: threading.Thread | None = None
@@ -128,6 +130,7 @@ class Writer:
         if self._closed:
             raise StoreError(f"{self._name} was closed")
         self._jobs.put(job)
+        self.since = self.since or time.monotonic()
         if self._thread is None:  # whoever only reads needs no writer
             self._thread = threading.Thread(target=self._run, name="penstock-writer", daemon=True)
             self._thread.start()
@@ -155,6 +158,9 @@ class Writer:
                 self._beaten = time.monotonic()
             if work:
                 self._commit(work)
+                self.since = 0.0
+                if not self._jobs.empty():  # asked after, or a job that comes in between is forgotten
+                    self.since = time.monotonic()
         if self._db is not None:
             self._db.close()
 
