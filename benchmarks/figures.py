@@ -9,20 +9,20 @@ says otherwise. `--small` takes seconds and proves only that everything runs.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
-import json
 import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
+
+from report import Figure, figure, main, p95
 
 import penstock as ps
 from penstock.engines.stream import Stream
@@ -33,7 +33,6 @@ from penstock.run.evolve import evolve
 from penstock.run.state import Run
 from penstock.workflow.graph import compile_graph
 
-Figure = dict[str, Any]
 Execute = Callable[[], Awaitable[Any]]
 
 
@@ -113,10 +112,6 @@ async def best(
     return least
 
 
-def p95(seconds: Sequence[float]) -> float:
-    return sorted(seconds)[int(0.95 * (len(seconds) - 1))]
-
-
 def timed(operation: Callable[[], object], times: int) -> float:
     """The p95 of an operation in the best of five rounds: a neighbour's burst is not our doing."""
     rounds = []
@@ -155,7 +150,7 @@ async def parallel(*, small: bool) -> list[Figure]:
     for kind, tool in (("coroutines", waits), ("threads", blocks)):
         runs = {name: runner(tools(tool, number)) for name, number in (("one", 1), ("five", 5))}
         least = await best(runs, repeats, time.perf_counter)
-        lines.append(_figure("parallel", least["five"] / least["one"], "wall ratio", kind=kind,
+        lines.append(figure("parallel", least["five"] / least["one"], "wall ratio", kind=kind,
                              one_ms=least["one"] * 1e3, five_ms=least["five"] * 1e3))  # fmt: skip
     return lines
 
@@ -171,7 +166,7 @@ async def watching(*, small: bool) -> list[Figure]:
         flow = shape(n, suspend)
         runs = {"off": runner(flow), "on": runner(flow, watched=True)}
         least = await best(runs, repeats, time.process_time)
-        lines.append(_figure("watching", least["on"] / least["off"], "CPU ratio", kind=kind, n=n,
+        lines.append(figure("watching", least["on"] / least["off"], "CPU ratio", kind=kind, n=n,
                              off_us=least["off"] / n * 1e6, on_us=least["on"] / n * 1e6))  # fmt: skip
     return lines
 
@@ -194,7 +189,9 @@ async def state(*, small: bool) -> list[Figure]:
     lines = [_reducing(times), await _setting(30 if small else 1000, repeats=2 if small else 20)]
     lines.append(await _emitting(times))
     rounds = [await _commanding(10 if small else 200, tasks=500 if small else 20_000) for _ in range(5)]
-    lines.append(min(rounds, key=lambda figure: figure["value"]))
+    taken = [seconds for round_ in rounds for seconds in round_]
+    lines.append(figure("command", p95(taken) * 1e3, "ms p95", n=len(taken), worst=max(taken) * 1e3,
+                        rounds=[round(p95(round_) * 1e3, 4) for round_ in rounds]))  # fmt: skip
     return lines
 
 
@@ -217,7 +214,7 @@ def _reducing(times: int) -> Figure:
         taken = timed(update, times)
         if taken > worst:
             worst, kind = taken, name
-    return _figure("reducer", worst * 1e3, "ms p95", kind=kind, n=5 * times)
+    return figure("reducer", worst * 1e3, "ms p95", kind=kind, n=5 * times)
 
 
 async def _setting(n: int, repeats: int) -> Figure:
@@ -227,7 +224,7 @@ async def _setting(n: int, repeats: int) -> Figure:
     for i in range(n):
         flow.step(f"n{i}", nothing, needs=[f"n{i - 1}"] if i else [], set={"key": "${ output }"})
     least = await best({"plain": runner(plain), "set": runner(flow)}, repeats, time.process_time)
-    return _figure("set", (least["set"] - least["plain"]) / n * 1e3, "ms CPU", n=n)
+    return figure("set", (least["set"] - least["plain"]) / n * 1e3, "ms CPU", n=n)
 
 
 async def _emitting(times: int) -> Figure:
@@ -258,10 +255,10 @@ async def _emitting(times: int) -> Figure:
     await reader
     if seen != run.seq:
         raise SystemExit(f"{seen} of {run.seq} events seen")
-    return _figure("event", taken * 1e3, "ms p95", n=run.seq)
+    return figure("event", taken * 1e3, "ms p95", n=run.seq)
 
 
-async def _commanding(times: int, tasks: int) -> Figure:
+async def _commanding(times: int, tasks: int) -> list[float]:
     """From putting a command in the queue of a busy loop until its effect is in the state."""
     flow = fan(tasks, suspend)
     async with ps.open("memory:") as app:
@@ -277,9 +274,7 @@ async def _commanding(times: int, tasks: int) -> Figure:
             taken.append(time.perf_counter() - began)
             if handle.state.messages[-1]["text"] != f"{i}":
                 raise SystemExit("a command was accepted and not applied")
-        running = handle.state.running
-    # closing ends what is left of the run
-    return _figure("command", p95(taken) * 1e3, "ms p95", n=len(taken), running=running)
+    return taken  # closing has ended what was left of the run
 
 
 # --- from a thousand tasks to a hundred thousand -----------------------------------------------
@@ -293,7 +288,7 @@ async def scale(*, small: bool) -> list[Figure]:
         runs = {"few": runner(shape(few, nothing)), "many": runner(shape(many, nothing))}
         cost = await best(runs, repeats, time.process_time, often={"few": 30})
         us = {"few": cost["few"] / few * 1e6, "many": cost["many"] / many * 1e6}
-        lines.append(_figure("scale", us["many"] / us["few"], "CPU ratio", kind=kind, few=few, many=many,
+        lines.append(figure("scale", us["many"] / us["few"], "CPU ratio", kind=kind, few=few, many=many,
                              few_us=us["few"], many_us=us["many"]))  # fmt: skip
     return lines
 
@@ -343,10 +338,10 @@ def _starting(repeats: int) -> list[Figure]:
             least[name] = min(least[name], _cpu(arguments, folder))
     bare = least["bare"]
     lines = [
-        _figure(f"start {name}", least[name] / bare, "CPU ratio", ms=least[name] * 1e3, bare_ms=bare * 1e3)
+        figure(f"start {name}", least[name] / bare, "CPU ratio", ms=least[name] * 1e3, bare_ms=bare * 1e3)
         for name in ("import", "package", "hello", "command")
     ]
-    lines.append(_figure("start help", least["help"] * 1e3, "ms CPU", bare_ms=bare * 1e3))
+    lines.append(figure("start help", least["help"] * 1e3, "ms CPU", bare_ms=bare * 1e3))
     return lines
 
 
@@ -366,23 +361,5 @@ def _cpu(arguments: list[str], folder: str) -> float:
 FIGURES = {"parallel": parallel, "watching": watching, "state": state, "scale": scale, "start": start}
 
 
-def _figure(name: str, value: float, unit: str, **details: Any) -> Figure:
-    shown = {k: round(v, 4) if isinstance(v, float) else v for k, v in details.items()}
-    return {"figure": name, "value": round(value, 4), "unit": unit, **shown}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("names", nargs="*", metavar="FIGURE", help=f"of {', '.join(FIGURES)}; default: all")
-    parser.add_argument("--small", action="store_true", help="tiny sizes: does it run at all?")
-    given = parser.parse_args()
-    unknown = set(given.names) - set(FIGURES)
-    if unknown:
-        parser.error(f"there is no figure {', '.join(sorted(unknown))}; there are {', '.join(FIGURES)}")
-    for name in given.names or FIGURES:
-        for figure in asyncio.run(FIGURES[name](small=given.small)):
-            print(json.dumps(figure), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__, FIGURES)

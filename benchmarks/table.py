@@ -214,6 +214,56 @@ def alone(given: Given) -> Iterator[Row]:
                       note=note)  # fmt: skip
 
 
+# --- durable runs -----------------------------------------------------------------------------
+
+DURABLE: dict[str, tuple[str, str]] = {
+    "chain": ("durable chain, a step ÷ an inline insert and fsync", "LangGraph 2.2 ms, DBOS 4.0 ms"),
+    "fan-out": ("durable fan-out, a step", "–"),
+    "busy burst": ("4,000 events at once beside a busy loop, until durable", "–"),
+    "busy spread": ("4,000 events spread over ticks of a busy loop, until durable", "–"),
+    "bytes": ("bytes written, 1,600 steps of 1 KB", "fsync loop 12.7, DBOS 75, LangGraph 2,696"),
+    "bytes growth": ("their growth with the number of steps", "burr 1.74"),
+    "cpu": ("what SQLite adds to a task, W1 fan-out (CPU)", "–"),
+    "checkpoint": ("a checkpoint of 1 MB: what holds the run up (p95)", "–"),
+    "checkpoint durable": ("a checkpoint of 1 MB: until it is durable (p95)", "–"),
+    "resume": ("resuming a run of 10,000 tasks", "–"),
+    "memory": ("what 10,000 tasks with results of 1 KB add to memory", "–"),
+    "command sqlite": ("command of another process → owner, SQLite (p95)", "–"),
+    "command postgres": ("command of another process → owner, Postgres (p95)", "–"),
+    "follow sqlite": ("event durable → follower in another process, SQLite (p95)", "–"),
+    "follow postgres": ("event durable → follower in another process, Postgres (p95)", "–"),
+}
+
+
+def durable(given: Given) -> Iterator[Row]:
+    few = ["--n", "20", "--repeats", "1"] if given.small else []
+    for line in script("durable.py", *(["--small"] if given.small else [])):
+        if "limit" not in line:
+            continue
+        name, published = DURABLE[line["figure"]]
+        shape = {"chain": "chain", "fan-out": "fan"}.get(line["figure"])
+        here = beside(given, "ms_per_step", "W4", "--shape", shape, *few) if shape else ""
+        unit = line["unit"].removesuffix(" p95")
+        yield Row(workload=name, ours=line["value"], limit=line["limit"], unit=unit,
+                  published=published, here=f"{here} ms" if here else "",
+                  note=_durable_remark(line))  # fmt: skip
+
+
+def _durable_remark(line: Line) -> str:
+    match line["figure"]:
+        case "chain" | "fan-out":
+            return f"{line['ours_ms']:.3f} ms, inline {line['fsync_ms']:.3f} ms"
+        case "bytes growth":
+            return f"{line['few']:,} → {line['many']:,} steps"
+        case "cpu":
+            return f"{line['sqlite']:.1f} µs, in memory {line['memory']:.1f} µs"
+        case "checkpoint durable":
+            return f"median {line['median']:.1f} ms; a bare write of it {line['disk_ms']:.1f} ms"
+        case "memory":
+            return f"kept afterwards: {line['kept_mb']:.1f} MB"
+    return ""
+
+
 # --- the table --------------------------------------------------------------------------------
 
 COLUMNS: dict[str, Callable[[Row], str]] = {
@@ -262,7 +312,7 @@ def main() -> None:
     asked = parser.parse_args()
     given = Given(common=asked.common, data=asked.data, peers=asked.peers, small=asked.small)
     rows: list[Row] = []
-    for part in (engines, real, alone):
+    for part in (engines, real, alone, durable):
         for row in part(given):
             rows.append(row)
             if asked.json:

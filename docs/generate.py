@@ -13,23 +13,27 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from generator import file_format
 from generator.markdown import NOTE, code, fenced, paragraphs, table, wrapped
-from generator.source import Shape, attributes, classes_in_case, mentioned, shape
+from generator.source import Shape, attributes, mentioned, shape
 
 import penstock
 from penstock import errors as all_errors
 from penstock.cli import exits
 from penstock.run import commands, events
 from penstock.workflow import draw, sites
-from penstock.workflow.read import load
+from penstock.workflow.read import load, loads
 
 DOCS = Path(__file__).resolve().parent
 STARTED_FOR_YOU = ("Penstock", "RunHandle")
 """Classes that nobody makes by calling them."""
+
+CONCLUDING = tuple(f"run.{name}" for name in ("decide", "accept", "asking", "choosing", "gating", "points"))
+"""Modules that make events."""
 
 
 # --- the Python API -----------------------------------------------------------------------------
@@ -77,7 +81,7 @@ def _structs(union: Any, module: str) -> dict[str, tuple[Any, Shape]]:
 
 
 def _emitted(kind: type) -> bool:
-    return kind.__name__ in mentioned("run.decide", "run.accept")
+    return kind.__name__ in mentioned(*CONCLUDING)
 
 
 def event_list() -> str:
@@ -114,20 +118,9 @@ def command_reference() -> str:
     parts = []
     for wire, (kind, one) in _structs(commands.Command, "run.commands").items():
         package = "ps" if kind.__name__ in penstock.__all__ else "penstock.run.commands"
-        head = "Rejected by this version." if _rejected(kind) else f"`{package}.{kind.__name__}`"
+        head = f"`{package}.{kind.__name__}`"
         parts.append(paragraphs(f"## `{wire}`", head, one.about, _rows(one)))
     return paragraphs(NOTE, "# Commands", wrapped(intro), *parts)
-
-
-def _rejected(kind: type) -> bool:
-    return kind.__name__ in classes_in_case("run.accept", "is not carried out")
-
-
-def rejected_commands() -> str:
-    """The commands that are only types so far."""
-    known = _structs(commands.Command, "run.commands")
-    names = [code(wire) for wire, (kind, _) in known.items() if _rejected(kind)]
-    return f"Types without effect, rejected by this version: {', '.join(names) or 'none'}."
 
 
 def _rows(one: Shape) -> str:
@@ -168,8 +161,9 @@ def names_in_scope() -> str:
     places = {
         "`when`, `for_each`": sites.BEFORE,
         "`with`": sites.ARGS | {"item"},
-        "`set`": sites.AFTER,
-        "`outputs`": sites.ENDED,
+        "`set`, gates": sites.AFTER,
+        "routing": sites.ROUTING,
+        "`outputs`, rules": sites.ENDED,
     }
     known = sorted(frozenset[str]().union(*places.values()))
     rows = [(code(name), *("yes" if name in names else "" for names in places.values())) for name in known]
@@ -184,6 +178,17 @@ def picture() -> str:
     return draw.svg(graph).rstrip("\n") + "\n"
 
 
+def drawn(page: str, name: str) -> str:
+    """The picture of a workflow that stands in a page."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    found = re.search(
+        rf"<!-- file: {re.escape(name)} -->\n```yaml\n(.*?)^```$", text, re.DOTALL | re.MULTILINE
+    )
+    if found is None:
+        raise SystemExit(f"{page} has no file {name}")
+    return draw.svg(loads(found[1], page).graph)
+
+
 FILES: dict[str, Callable[[], str]] = {
     "reference/api.md": api,
     "reference/file-format.md": file_format.page,
@@ -191,11 +196,11 @@ FILES: dict[str, Callable[[], str]] = {
     "reference/commands.md": command_reference,
     "reference/errors.md": errors,
     "images/newsroom.svg": picture,
+    "images/paper.svg": partial(drawn, "concepts/route.md", "paper.yaml"),
 }
 REGIONS: dict[str, Callable[[], str]] = {
     "events": event_list,
     "names": names_in_scope,
-    "rejected": rejected_commands,
 }
 
 _REGION = re.compile(r"(<!-- generated: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)

@@ -27,6 +27,10 @@ SENTENCES = (
     "tests/run/test_steering.py",
     "tests/run/test_retrying.py",
     "tests/run/test_run_events.py",
+    "tests/policy/test_rule_order.py",
+    "tests/run/test_routing.py",
+    "tests/run/test_looping.py",
+    "tests/run/test_detours.py",
     "tests/engines/test_timeouts_and_retries.py",
     "tests/engines/test_maps_and_children.py",
     "tests/engines/test_values_between_steps.py",
@@ -35,7 +39,12 @@ SENTENCES = (
     "tests/engines/test_commanding.py",
     "tests/engines/test_watching.py",
 )
-PROPERTIES = ("tests/run/test_core_properties.py", "tests/engines/test_native_properties.py")
+PROPERTIES = (
+    "tests/run/test_core_properties.py",
+    "tests/run/test_routing_properties.py",
+    "tests/engines/test_native_properties.py",
+    "tests/engines/test_native_routing.py",
+)
 """Tried alone by `--properties`: they must notice nearly everything by themselves."""
 
 
@@ -48,6 +57,8 @@ class Mutant:
 
 
 DECIDE, EVOLVE, ACCEPT, EFFECTS = (f"run/{name}.py" for name in ("decide", "evolve", "accept", "effects"))
+RELEASE, CHOOSING, TURNS = (f"run/{name}.py" for name in ("release", "choosing", "turns"))
+RULES = "policy/routing.py"
 DRIVE, STREAM, OUTPUTS = (f"engines/{name}.py" for name in ("drive", "stream", "outputs"))
 RETRY = "policy/retry.py"
 
@@ -55,18 +66,21 @@ MUTANTS = (
     # --- when a step is ready ---
     Mutant(
         "ready: a success counts twice",
-        EVOLVE,
+        RELEASE,
         "        left = pending[d] = pending[d] - 1\n        if not left or joins[d] == ANY_SUCCESS:",
         "        left = pending[d] = max(0, pending[d] - 2)\n        if not left or joins[d] == ANY_SUCCESS:",
     ),
     Mutant(
         "ready: a re-opened need is not waited for",
-        EVOLVE,
+        RELEASE,
         "        _hold_back(run, i, body)\n",
         "",
     ),
     Mutant(
-        "ready: a paused run starts steps", DECIDE, "if run.ready and not run.paused and", "if run.ready and"
+        "ready: a paused run starts steps",
+        DECIDE,
+        "and not run.pauses and not run.stopping:",
+        "and not run.stopping:",
     ),
     # --- joins ---
     Mutant(
@@ -84,7 +98,7 @@ MUTANTS = (
     Mutant("join: any_success wants all", DECIDE, "if any(_counts_as_success(", "if all(_counts_as_success("),
     Mutant(
         "join: any_success waits for the last",
-        EVOLVE,
+        RELEASE,
         "if not left or joins[d] == ANY_SUCCESS:",
         "if not left:",
     ),
@@ -103,19 +117,19 @@ MUTANTS = (
     Mutant(
         "join: on_error continue counts as failed",
         EVOLVE,
-        '.on_error == "continue":\n        _release_succeeded(run, i)',
-        '.on_error == "continue":\n        _release_failed(run, i)',
+        "(release_succeeded if passes else release_failed)(run, i)",
+        "release_failed(run, i)",
     ),
     # --- skips ---
     Mutant(
         "skip: upstream_failed counts as a mere skip",
         EVOLVE,
-        '    if event.kind == "upstream_failed":\n        _release_failed(run, i)',
-        '    if event.kind == "":\n        _release_failed(run, i)',
+        '(release_failed if event.kind == "upstream_failed" else release_skipped)(run, i)',
+        "release_skipped(run, i)",
     ),
     Mutant(
         "skip: the cascade stops after one step",
-        EVOLVE,
+        RELEASE,
         "        run.passed_over.setdefault(d, i)\n        if not left:\n            due.append(d)",
         "        run.passed_over.setdefault(d, i)",
     ),
@@ -141,7 +155,7 @@ MUTANTS = (
     Mutant(
         "cap: a chain ignores max_parallel",
         DECIDE,
-        "        or run.running >= run.graph.workflow.config.max_parallel\n",
+        "        or run.running >= graph.workflow.config.max_parallel\n",
         "",
     ),
     Mutant(
@@ -161,7 +175,7 @@ MUTANTS = (
         "retry: a timed-out write is repeated", RETRY, 'return kind == "timeout" and', 'return kind == "" and'
     ),
     # --- counting ---
-    Mutant("fold: a closed map forgets its timers", EVOLVE, "    run.timers -= len(state.backoff)\n", ""),
+    Mutant("fold: a closed map forgets its timers", RELEASE, "    run.timers -= len(state.backoff)\n", ""),
     Mutant(
         "fold: a failed item keeps its slot",
         EVOLVE,
@@ -203,21 +217,113 @@ MUTANTS = (
     Mutant(
         "abort: what waits to be tried again is left",
         DECIDE,
-        "        elif phase == BACKOFF:\n            attempt, step",
-        "        elif phase == DORMANT:\n            attempt, step",
+        "    if run.phase[i] == BACKOFF:\n        attempt, iteration",
+        "    if run.phase[i] == DORMANT:\n        attempt, iteration",
     ),
     Mutant("command: an id is heard twice", ACCEPT, "if asked.id in run.commands:", "if asked.id in ():"),
     Mutant(
         "command: a running step can be skipped",
         ACCEPT,
-        'return "" if phase in UNSTARTED else',
-        'return "" if phase < 5 else',
+        "return run.phase[i] in UNSTARTED",
+        "return run.phase[i] < 5",
     ),
     Mutant(
         "retry_step: what was skipped stays skipped",
         EVOLVE,
-        "                body.add(d)\n                stack.append(d)\n    _reopen",
-        "                pass\n    _reopen",
+        "                body.add(d)\n                stack.append(d)\n    reopen",
+        "                pass\n    reopen",
+    ),
+    # --- routes ---
+    Mutant(
+        "route: one iteration more than the cap",
+        CHOOSING,
+        "run.iteration(i) >= router.max_iterations",
+        "run.iteration(i) > router.max_iterations",
+    ),
+    Mutant(
+        "route: an outer pass does not reset inner loops",
+        TURNS,
+        "            run.iteration_base[i] = run.iterations[i] - 1",
+        "            run.iteration_base[i] = 0",
+    ),
+    Mutant(
+        "route: the barrier of a loop is ignored",
+        DECIDE,
+        "if run.preparing and (i, -1)",
+        "return bool(run.preparing) and (i, -1) in run.preparing\n    if run.preparing and (i, -1)",
+    ),
+    Mutant(
+        "route: what was not chosen is not skipped",
+        CHOOSING,
+        "if run.phase[target] == DORMANT and all(",
+        "if run.phase[target] == DORMANT and not all(",
+    ),
+    Mutant(
+        "route: skipped although another router may choose it",
+        CHOOSING,
+        "DORMANT and all(r in run.settled",
+        "DORMANT and any(r in run.settled",
+    ),
+    Mutant("route: a stall is not noticed", CHOOSING, "and set(earlier) == {round_}", "and not earlier"),
+    Mutant(
+        "route: a detour does not return",
+        TURNS,
+        "        run.choosing.append(waiting)\n",
+        "        pass\n",
+    ),
+    Mutant(
+        "route: detours without end",
+        CHOOSING,
+        "_depth(run, i) >= routing.DEEPEST",
+        "_depth(run, i) > routing.DEEPEST",
+    ),
+    Mutant(
+        "route: a loop does not wait for its body",
+        TURNS,
+        "any(run.phase[i] in (RUNNING, BACKOFF, ASKING) for i in body)",
+        "any(run.phase[i] in (BACKOFF, ASKING) for i in body)",
+    ),
+    Mutant(
+        "route: targets in a body do not sleep again",
+        RELEASE,
+        'or run.graph.index[arrival["from"]] in body:',
+        "or False:",
+    ),
+    Mutant(
+        "route: a cap hides what comes after it",
+        RULES,
+        '            entry["closed"] = why\n    return None\n\n\ndef _by_branches',
+        '            return Choice(None, "cap", reason=why)\n    return None\n\n\ndef _by_branches',
+    ),
+    Mutant(
+        "route: any rule is for a failure",
+        RULES,
+        'if asking.failed and ("status",)',
+        'if False and ("status",)',
+    ),
+    Mutant(
+        "route: a tie-breaker is believed whatever it says",
+        CHOOSING,
+        "if not wrong and fact.target not in legal:",
+        "if not wrong and not legal:",
+    ),
+    Mutant(
+        "route: an unsure tie-breaker is believed",
+        CHOOSING,
+        "if not wrong and not least <=",
+        "if not wrong and not 0 <=",
+    ),
+    Mutant(
+        "route: a failure that was dealt with still counts",
+        TURNS,
+        "    run.failures -= 1\n    run.forgiven",
+        "    run.forgiven",
+    ),
+    Mutant(
+        "route: the end starts something new",
+        CHOOSING,
+        'run.unsettled.get(i) == "" and not run.ending',
+        'run.unsettled.get(i) == ""',
     ),
     # --- the engine ---
     Mutant(

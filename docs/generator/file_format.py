@@ -13,29 +13,23 @@ from penstock.workflow.keys import SECTIONS
 from penstock.workflow.kinds import Section
 from penstock.workflow.schema import json_schema
 
-LATER = frozenset({
-    "workflow.schedule", "workflow.on_complete", "workflow.on_failure",
-    "config.ail", "config.budget", "config.gate", "config.speculation", "config.wave_timeout",
-    "step.gate", "step.routing", "step.ail", "step.budget", "step.critical",
-})  # fmt: skip
+LATER = frozenset({"workflow.schedule", "config.speculation", "config.wave_timeout"})
 """Keys that are checked, and that this version refuses to run."""
-
-IDLE = frozenset({"config.agents", "step.on_reject", "step.model"})
-"""Keys that are checked, and mean nothing yet."""
 
 PARTLY = {
     "config.engine": "`langgraph`, `temporal`: later",
     "config.retention": "`checkpoints`, `messages`, `tasks`: how many are kept; others: no effect",
-    "config.approval": "`always`: later",
-    "step.uses": "`agent:`: later",
-    "step.approval": "`always`: later",
-    "step.effect": "`destructive`: only with `approval: never`",
 }
 """Keys of which some values are for later."""
 
 DEFAULTS = {
     "config.timeout": "none",
-    "config.on_expr_error": "`halt`",
+    "config.on_expr_error": "`halt`; in routing `fallthrough`",
+    "gate.max_attempts": "`config.gate_attempts`, `config.gate`, 3",
+    "check.timeout": "60s",
+    "step.gate": "`config.gate`",
+    "step.ail": "none",
+    "routing.on": "`output.status`",
     "step.max_parallel": "the run's",
     "step.retry": "`config.retry`",
     "step.timeout": f"{DEFAULT_TIMEOUT:g}s; a child has none",
@@ -45,9 +39,6 @@ DEFAULTS = {
     "step.estimate": "the tool's",
 }
 """Defaults that come from elsewhere."""
-
-SECTIONS_LATER = ("ail", "rule", "budget", "gate", "check", "agent", "routing", "condition", "tie_breaker")
-"""What no run of this version can make use of."""
 
 _TITLES = {"workflow": "Top level", "input": "`inputs.NAME`", "step": "`steps[]`", "agent": "`agents.NAME`"}
 
@@ -73,16 +64,13 @@ def page() -> str:
     )
     marks = (
         "In the last column, **later** means: checked, but this version refuses to run a workflow that uses "
-        "it. **No effect yet** means: checked, and otherwise ignored. [Not yet](../not-yet.md) says more."
+        "it. [Not yet](../not-yet.md) says more."
     )
-    now = [_section(section) for section in SECTIONS if section.name not in SECTIONS_LATER]
-    later = [_section(section, "###") for section in SECTIONS if section.name in SECTIONS_LATER]
-    head = "## Sections for later versions"
     texts = map(wrapped, (intro, limits, kinds, marks))
-    return paragraphs(NOTE, "# The workflow file", *texts, *now, head, *later)
+    return paragraphs(NOTE, "# The workflow file", *texts, *map(_section, SECTIONS))
 
 
-def _section(section: Section, level: str = "##") -> str:
+def _section(section: Section) -> str:
     defaults = {field.name: field.default for field in msgspec.structs.fields(section._make)}
     schema = json_schema()
     properties = schema["$defs"].get(section.name, schema)["properties"]
@@ -96,13 +84,11 @@ def _section(section: Section, level: str = "##") -> str:
         )
         rows.append((code(key), value, default, spec.about, _today(place)))
     title = _TITLES.get(section.name, code(section.name))
-    return paragraphs(f"{level} {title}", table("key | value | default | meaning | today", rows))
+    return paragraphs(f"## {title}", table("key | value | default | meaning | today", rows))
 
 
 def _today(place: str) -> str:
-    if place in LATER:
-        return "later"
-    return "no effect yet" if place in IDLE else PARTLY.get(place, "")
+    return "later" if place in LATER else PARTLY.get(place, "")
 
 
 def _default(value: Any, unit: str) -> str:

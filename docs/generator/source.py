@@ -57,18 +57,6 @@ def mentioned(*modules: str) -> set[str]:
     return {node.id for tree in trees for node in tree if isinstance(node, ast.Name)}
 
 
-def classes_in_case(module: str, text: str) -> set[str]:
-    """The classes of every `case` that does nothing but return a text with these words."""
-    cases = (node for node in ast.walk(parsed(module)) if isinstance(node, ast.match_case))
-    found = [case for case in cases if text in ast.unparse(case.body[0])]
-    patterns = (part for case in found for part in ast.walk(case.pattern))
-    return {
-        part.cls.id
-        for part in patterns
-        if isinstance(part, ast.MatchClass) and isinstance(part.cls, ast.Name)
-    }
-
-
 def attributes(module: str, name: str) -> list[str]:
     """What a class gives its instances in `__init__`."""
     found = next(node for node in parsed(module).body if _name(node) == name)

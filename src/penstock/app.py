@@ -8,17 +8,18 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import structs
 
 from penstock import settings
-from penstock.engines.base import LiveRun, Result, StepResult, step_results
+from penstock.engines.base import LiveRun, Planner, Result, StepResult, TieBreaker, step_results
 from penstock.engines.history import Difference, before, compare, cut, failed_steps, reopened
 from penstock.engines.native import NativeEngine
 from penstock.engines.stream import Gap
-from penstock.errors import CommandRejected, PenstockError, Problem, UnknownRun, Unsupported
+from penstock.errors import CommandRejected, DefinitionError, PenstockError, Problem, UnknownRun, Unsupported
 from penstock.ids import CommandId, RunId, StepId
 from penstock.policy.masking import mask
 from penstock.run.commands import Command
@@ -32,11 +33,20 @@ from penstock.store.base import NewRun, Store
 from penstock.store.memory import MemoryStore
 from penstock.store.sealed import NoSeal, Seal, keys_from, seal_of
 from penstock.tools.base import Tool
+from penstock.tools.builtin.offer import Reach, builtin_tools
+from penstock.tools.catalog import Servers, ToolCatalog
 from penstock.tools.functions import Functions
+from penstock.tools.keep import FileKeep
+from penstock.tools.mcp.config import read_config
 from penstock.workflow.amend import amended
 from penstock.workflow.graph import Graph, compile_graph
 from penstock.workflow.inputs import check_inputs
 from penstock.workflow.spec import Workflow
+
+if TYPE_CHECKING:
+    from penstock.models.assemble import Assembled
+    from penstock.models.base import Answer, Request
+    from penstock.steps.call_agent import Models
 
 
 def open(
@@ -44,9 +54,24 @@ def open(
     *,
     engine: str | None = None,
     tools: Iterable[Tool | Callable[..., Any]] = (),
+    models: Models | None = None,
+    tie_breaker: TieBreaker | None = None,
+    planner: Planner | None = None,
+    summarise: Callable[..., str] | None = None,
 ) -> Penstock:
-    """Penstock, ready to run workflows. Use it as `async with ps.open() as penstock`."""
-    return Penstock(settings.read(store=store, engine=engine), tools=tools)
+    """Penstock, ready to run workflows. Use it as `async with ps.open() as penstock`.
+
+    `models` answers agents, `tie_breaker` answers routes that the rules leave open, `planner`
+    finds steps for a requirement, and `summarise` words questions; all are yours to give.
+    """
+    return Penstock(
+        settings.read(store=store, engine=engine),
+        tools=tools,
+        models=models,
+        tie_breaker=tie_breaker,
+        planner=planner,
+        summarise=summarise,
+    )
 
 
 def run(flow: Flow, /, *, tools: Iterable[Tool | Callable[..., Any]] = (), **inputs: Any) -> Result:
@@ -119,17 +144,34 @@ class Penstock:
     """A store, a catalog of tools and an engine, wired together."""
 
     def __init__(
-        self, configuration: settings.Settings, *, tools: Iterable[Tool | Callable[..., Any]] = ()
+        self,
+        configuration: settings.Settings,
+        *,
+        tools: Iterable[Tool | Callable[..., Any]] = (),
+        models: Models | None = None,
+        tie_breaker: TieBreaker | None = None,
+        planner: Planner | None = None,
+        summarise: Callable[..., str] | None = None,
     ) -> None:
         self.settings = configuration
         self.store: Store = _store(configuration)
-        self.tools = Functions(tools)
-        self.engine = NativeEngine(self.store, mask=partial(mask, secrets=configuration.secrets))
+        self.tools = _tools(configuration, tools)
+        self.models: Models = models or ConfiguredModels(configuration)
+        self.engine = NativeEngine(
+            self.store,
+            mask=partial(mask, secrets=configuration.secrets),
+            tie_breaker=tie_breaker or _model_asked("tie_breaker", self.models),
+            planner=planner,
+            decider=_model_asked("decider", self.models),
+            summarise=summarise,
+        )
         if configuration.engine not in ("native", "auto"):
             raise Unsupported(
                 [Problem(f"engine {configuration.engine!r} is not carried out by this version")]
             )
-        self._preparer = Preparer(self.tools)
+        self._preparer = Preparer(
+            self.tools, models=self.models, gate_attempts=_attempts(configuration.gate_attempts)
+        )
 
     async def __aenter__(self) -> Self:
         return self
@@ -141,6 +183,9 @@ class Penstock:
 
     async def close(self) -> None:
         await self.engine.close()
+        if isinstance(self.models, ConfiguredModels):
+            await self.models.close()
+        await self.tools.close()
         await self.store.close()
 
     async def start(self, flow: Flow, /, **inputs: Any) -> RunHandle:
@@ -151,6 +196,7 @@ class Penstock:
         self, flow: Flow, inputs: Mapping[str, Any], *, durations: Mapping[StepId, float] | None = None
     ) -> RunHandle:
         """`start` with the inputs as a mapping, and expected durations where they are known."""
+        await self.ready(flow)
         prepared = self.prepare(flow)
         checked = check_inputs(prepared.graph.workflow, inputs)
         if durations:
@@ -159,7 +205,17 @@ class Penstock:
 
     def prepare(self, flow: Flow) -> Prepared:
         """Everything a workflow calls found and checked, or an error that says all that is wrong."""
+        if self.tools.servers.known:
+            self.tools.ask(self._preparer.uses(flow))
         return self._preparer.prepare(flow)
+
+    async def ready(self, flow: Flow) -> None:
+        """Ask the servers whose tools a workflow calls what they offer, where nobody knows it yet.
+
+        `start` does it by itself; `prepare`, inside of an event loop, cannot.
+        """
+        if self.tools.servers.known:
+            await self.tools.ready(self._preparer.uses(flow))
 
     # --- runs that exist already ---
 
@@ -202,6 +258,8 @@ class Penstock:
             place = before(events, StepId(step))
         else:
             place = cut(events, len(events) if at is None else at)
+        if flow is not None:
+            await self.ready(flow)
         target = pinned if flow is None else self.prepare(flow)
         old = replay(run, pinned.graph, events, until=place)
         again = () if flow is None else reopened(old, compare(old, target.graph))
@@ -284,10 +342,71 @@ class Penstock:
     async def _pinned(self, run: RunId) -> Prepared:
         """The definition that a run is pinned to, with the tools of its file."""
         pinned = await self.store.definition(run)
+        if self.tools.servers.known:
+            await self.tools.ready(self._preparer.uses_pinned(pinned.workflow, pinned.children))
         return self._preparer.prepare_pinned(pinned.workflow, pinned.children, pinned.source)
 
     async def _fold(self, run: RunId, flow: Prepared) -> Run:
         return replay(run, flow.graph, await self.store.load(run), reducers=flow.reducers)
+
+
+def _tools(configuration: settings.Settings, functions: Iterable[Tool | Callable[..., Any]]) -> ToolCatalog:
+    """Functions, built-ins, and the servers of the configured file."""
+    config = read_config(Path(configuration.mcp), configuration.variables)
+    own = Path(".penstock").absolute()
+    servers = Servers(
+        config.servers,
+        variables=configuration.variables,
+        listings=FileKeep(own / "tools.json"),
+        pins=FileKeep(own / "pins.json"),
+        problems=config.problems,
+    )
+    builtins = builtin_tools(Reach(variables=configuration.variables))
+    return ToolCatalog(Functions(functions), builtins=builtins, servers=servers)
+
+
+class ConfiguredModels:
+    """The models that settings and environment name, behind a router that is made when first needed."""
+
+    def __init__(self, configuration: settings.Settings) -> None:
+        self._configuration = configuration
+        self._router: Assembled | None = None
+
+    @property
+    def router(self) -> Assembled:
+        if self._router is None:
+            from penstock.models.assemble import assemble
+
+            configuration = self._configuration
+            catalog = settings.catalog(configuration.variables)
+            path = settings.models_file(configuration)
+            self._router = assemble(configuration.models, catalog, path=path)
+        return self._router
+
+    async def chat(self, request: Request, *, tier: str = "", model: str = "") -> Answer:
+        return await self.router.chat(request, tier=tier, model=model)
+
+    async def close(self) -> None:
+        if self._router is not None:
+            await self._router.close()
+
+
+def _model_asked(what: str, models: Models) -> Any:
+    """A decision that a model makes; what it takes is loaded when the first one is due."""
+
+    async def ask(question: Any) -> Mapping[str, Any]:
+        from penstock.steps import ask_model
+
+        answer: Mapping[str, Any] = await getattr(ask_model, what)(models)(question)
+        return answer
+
+    return ask
+
+
+def _attempts(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise DefinitionError([Problem(f"gate_attempts must be a number from 1 on, not {text!r}")])
+    return int(text)
 
 
 def _inputs_for(workflow: Workflow, old: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,11 @@ PenstockError
 ├── Unsupported          understood, but this build or engine does not carry it out
 ├── UnknownRun           no run of that id in this store
 ├── UnknownTool          nothing callable has that id
+│   └── ToolRefused      something has, but a rule or a changed definition stands in the way
+├── ToolError            a tool could not be called, or did not do what it was called for
+│   ├── ServerDown       its server cannot be started or reached; the others work
+│   ├── ToolFailed       it was called, and reports an error
+│   └── LostCall         it was called and nobody heard back: it may have happened
 ├── CommandRejected      a command was refused; the run is as it was
 ├── RunFailed            a run ended without success, and the caller asked for an exception
 ├── Conflict             someone else appended to this run first
@@ -100,6 +105,31 @@ class UnknownTool(PenstockError):
         super().__init__(f"unknown tool {tool!r}" + (f" ({hint})" if hint else ""))
         self.tool = tool
         self.hint = hint
+
+
+class ToolRefused(UnknownTool):
+    """The tool is there and may not be called; `hint` says why, and what to do about it."""
+
+
+class ToolError(PenstockError):
+    """A call of a tool did not come to a result."""
+
+    def __init__(self, tool: str, message: str) -> None:
+        super().__init__(f"{tool}: {message}")
+        self.tool = tool
+        self.message = message
+
+
+class ServerDown(ToolError):
+    """A server of tools cannot be started or reached. Nothing was called."""
+
+
+class ToolFailed(ToolError):
+    """The tool was called and says that it failed, or answered with something it must not."""
+
+
+class LostCall(ToolError):
+    """The call was sent and no answer came back. Look before you repeat it."""
 
 
 class CommandRejected(PenstockError):

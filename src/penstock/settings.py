@@ -9,13 +9,17 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import DefinitionError, Problem
 from penstock.policy.masking import secrets_in
 from penstock.workflow.findings import did_you_mean
+
+if TYPE_CHECKING:
+    from penstock.models.catalog import Catalog
+    from penstock.models.tiers import ModelsTable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +31,14 @@ class Settings:
     """For SQLite. `NORMAL` is faster; a power cut may then lose the last moments, a crash never does."""
     key: str = ""
     """Seals what is stored: a key, several (the first seals), or `file:/path`."""
+    gate_attempts: str = "3"
+    """How often a step may try before its gate calls a person, where a workflow does not say."""
+    models: ModelsTable | None = None
+    """`[models]`: tiers, prices and what else the router is told."""
+    mcp: str = ".mcp.json"
+    """The file that names the MCP servers."""
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The environment, for those who are started by us or refer to it; nobody else reads it."""
     secrets: frozenset[str] = frozenset()
     """Values of variables whose names say they are secret: never to be seen in a message or a trace."""
 
@@ -37,19 +49,42 @@ def read(environment: Mapping[str, str] | None = None, **given: str | None) -> S
     found: dict[str, Any] = {}
     for layer in (_user(env), _project(), _variables(env), given):
         found.update({name: value for name, value in layer.items() if value is not None})
-    return Settings(**found, secrets=secrets_in(env))
+    return Settings(**found, variables=dict(env), secrets=secrets_in(env))
+
+
+def catalog(environment: Mapping[str, str] | None = None) -> Catalog:
+    """The providers of language models that the environment names."""
+    from penstock.models.catalog import configured
+
+    return configured(os.environ if environment is None else environment)
+
+
+def models_file(configuration: Settings) -> Path | None:
+    """Where processes share what they know about models: beside the store; nowhere for `memory:`."""
+    kind, _, rest = configuration.store.partition(":")
+    if kind == "memory":
+        return None
+    return (Path(rest.removeprefix("///")).parent if kind == "sqlite" else Path(".penstock")) / "models.db"
 
 
 def _variables(env: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name in _names() if (value := env.get(f"PENSTOCK_{name.upper()}"))}
+    return {
+        name: value
+        for name in _names()
+        if name not in _TABLES and (value := env.get(f"PENSTOCK_{name.upper()}"))
+    }
+
+
+_TABLES = ("models",)
+"""Settings that are tables, and so have no variable."""
 
 
 def _names() -> list[str]:
-    """What may be set; the secrets are found, not set."""
-    return [field.name for field in fields(Settings) if field.name != "secrets"]
+    """What may be set; the variables and the secrets among them are found, not set."""
+    return [one.name for one in fields(Settings) if one.name not in ("secrets", "variables")]
 
 
-def _project() -> dict[str, str]:
+def _project() -> dict[str, Any]:
     own = Path("penstock.toml")
     if own.is_file():
         return _checked(own, _toml(own))
@@ -59,7 +94,7 @@ def _project() -> dict[str, str]:
     return {}
 
 
-def _user(env: Mapping[str, str]) -> dict[str, str]:
+def _user(env: Mapping[str, str]) -> dict[str, Any]:
     base = env.get("XDG_CONFIG_HOME") or (f"{env['HOME']}/.config" if env.get("HOME") else "")
     path = Path(base) / "penstock" / "config.toml"
     try:
@@ -76,8 +111,9 @@ def _toml(path: Path) -> dict[str, Any]:
         raise DefinitionError([Problem(f"cannot be read: {error}", file=str(path))]) from None
 
 
-def _checked(path: Path, values: Mapping[str, Any]) -> dict[str, str]:
+def _checked(path: Path, values: Mapping[str, Any]) -> dict[str, Any]:
     known = _names()
+    found = dict(values)
     problems = [
         Problem(f"unknown setting {name!r}", did_you_mean(name, known), file=str(path))
         for name in values
@@ -86,8 +122,13 @@ def _checked(path: Path, values: Mapping[str, Any]) -> dict[str, str]:
     problems += [
         Problem(f"{name} must be text", file=str(path))
         for name, value in values.items()
-        if name in known and not isinstance(value, str)
+        if name in known and name not in _TABLES and not isinstance(value, str)
     ]
+    if "models" in values:
+        from penstock.models.tiers import read_table
+
+        found["models"], wrong = read_table(values["models"], file=str(path))
+        problems += wrong
     if problems:
         raise DefinitionError(problems)
-    return dict(values)
+    return found

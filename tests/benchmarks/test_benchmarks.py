@@ -107,8 +107,23 @@ def test_the_table_shows_every_figure_and_says_which_folders_it_lacks(tmp_path: 
     measured = [row["workload"] for row in rows if row["ours"] is not None]
     assert all(row["note"].startswith("needs --") for row in skipped)
     assert len(skipped) == 11
-    assert len(measured) == 13
+    assert len(measured) >= 13 + 13  # and two more where there is a Postgres
     assert any(name.startswith("W6 import") for name in measured)
+    assert any(name.startswith("durable chain") for name in measured)
+
+
+def test_a_durable_figure_says_what_it_may_be_and_whether_it_is(tmp_path: Path) -> None:
+    held_up, durable = lines(ran("durable.py", "checkpoint", "--small", folder=tmp_path))
+
+    assert (held_up["figure"], durable["figure"]) == ("checkpoint", "checkpoint durable")
+    assert held_up["ok"] == (held_up["value"] <= held_up["limit"])
+
+
+def test_a_figure_that_does_not_exist_is_refused_with_those_that_do(tmp_path: Path) -> None:
+    done = ran("durable.py", "colour", folder=tmp_path)
+
+    assert done.returncode == 2
+    assert "there is no figure colour; there are steps, busy" in done.stderr
 
 
 def test_a_workload_without_the_peers_folder_says_what_is_missing(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from adaptive import ACTS, FLOWS
 from reading import until
 
 import penstock
@@ -232,6 +233,25 @@ def write(folder: Path) -> Callable[..., Path]:
     return make
 
 
+@pytest.fixture
+def flow(folder: Path) -> Callable[[str], str]:
+    """The file of one of the workflows that ask, route and check, by its name."""
+    (folder / "acts.py").write_text(ACTS)
+
+    def make(name: str) -> str:
+        (folder / f"{name}.yaml").write_text(FLOWS[name])
+        return f"{name}.yaml"
+
+    return make
+
+
+@pytest.fixture
+def deployed(folder: Path) -> Callable[[], list[str]]:
+    """What was deployed."""
+    path = folder / "deployed"
+    return lambda: path.read_text().splitlines() if path.exists() else []
+
+
 class Terminal:
     """A process on a terminal of its own, and everything it wrote there."""
 
@@ -269,18 +289,20 @@ class Terminal:
 
 
 @pytest.fixture
-def terminal(folder: Path, environment: dict[str, str]) -> Callable[..., Terminal]:
+def terminal(folder: Path, environment: dict[str, str]) -> Iterator[Callable[..., Terminal]]:
+    """Start `penstock …` on a terminal; whatever still runs at the end of the test is ended."""
+    started: list[Terminal] = []
+
     def start(*args: object, rows: int = 24, columns: int = 100, **env: str) -> Terminal:
         env = {k: v for k, v in environment.items() if k not in ("COLUMNS", "NO_COLOR")} | {
             "TERM": "xterm-256color",
             **env,
         }
-        return Terminal(
-            [sys.executable, "-m", "penstock", *map(str, args)],
-            cwd=folder,
-            env=env,
-            rows=rows,
-            columns=columns,
-        )
+        command = [sys.executable, "-m", "penstock", *map(str, args)]
+        started.append(Terminal(command, cwd=folder, env=env, rows=rows, columns=columns))
+        return started[-1]
 
-    return start
+    yield start
+    for one in started:
+        one.process.kill()
+        one.process.wait()

@@ -22,7 +22,7 @@ FILES = {
     "a missing input": (RUNS + "inputs: {day: {type: string}}\n", "inputs.day"),
     "an unknown function": (RUNS + '  - {id: b, uses: "py:tools:tuoch"}\n', "did you mean 'touch'"),
     "an unknown module": (RUNS + '  - {id: b, uses: "py:nowhere:touch"}\n', "nowhere"),
-    "an unknown tool": (RUNS + '  - {id: b, uses: "files:read"}\n', "unknown tool 'files:read'"),
+    "an unknown tool": (RUNS + '  - {id: b, uses: "web:read"}\n', "unknown tool 'web:read'"),
     "an unknown step": (RUNS + '  - {id: b, uses: "py:tools:echo", needs: [marc]}\n', "did you mean 'mark'"),
     "an unknown step in an expression": (
         RUNS + '  - {id: b, uses: "py:tools:echo", with: {value: "${ steps.marc.output }"}}\n',
@@ -38,7 +38,7 @@ FILES = {
     "max_parallel: 0": (RUNS + "config: {max_parallel: 0}\n", "config.max_parallel"),
     "200 levels": (RUNS + f'  - {{id: b, uses: "py:tools:echo", with: {{value: {DEEP}}}}}\n', "deep"),
     "a wrong argument": (RUNS.replace("{path: ran}", "{path: ran, mode: x}"), "takes no argument 'mode'"),
-    "something for later": (RUNS.replace("with:", "approval: true, with:"), "this version cannot run it yet"),
+    "something for later": (RUNS + "schedule: daily\n", "this version cannot run it yet"),
 }
 
 

@@ -89,7 +89,7 @@ def test_a_write_under_way_when_the_process_died_waits_for_a_person(cli, write, 
     [asked] = listed.lines
     assert (asked["run_id"], asked["kind"], asked["step"]) == (run, "orphan", "mail")
     assert asked["options"] == ["retry", "accept", "skip", "reject"]
-    assert f"penstock decide '{asked['id']}' retry   (or accept, skip, reject)" in done.messages
+    assert f"penstock decide {asked['id']} retry   (or accept, skip, reject)" in done.messages
     assert pending(shown) == [asked["id"]]
     assert shown.lines[0]["status"] == "waiting"
     assert cli("runs", "--status", "waiting", "--json").lines[0]["owner"] is None
@@ -147,7 +147,7 @@ def test_an_unknown_decision_is_refused(cli, write, killed) -> None:
     run = killed(write(WRITES, SENT), "mail", noted="mail")
     cli("resume", run, "-q")
 
-    assert f"no open decision {run}?99" in cli("decide", f"{run}?99", "retry").stderr
+    assert f"no open decision {run}:99" in cli("decide", f"{run}:99", "retry").stderr
     assert cli("decide", "last", "skip").code == 0
     assert "waits for no decision" not in cli("decide", "last", "skip").stderr
     assert "has ended (succeeded)" in cli("decide", "last", "skip").stderr
@@ -201,7 +201,7 @@ def test_a_child_run_that_waits_makes_its_parent_wait(cli, write, killed, ledger
 
     assert waits.code == 3
     assert waits.lines[-1]["status"] == "waiting"
-    assert decision.startswith(f"{run}/call.1.1?")
+    assert decision.startswith(f"{run}/call.1.1:")
     assert shown.lines[0]["pending"] == waits.lines[-1]["pending"]
     assert done.code == 0
     assert done.lines[-1]["run_id"] == run
@@ -213,9 +213,9 @@ def test_on_a_terminal_the_person_is_asked_at_once(terminal, cli, write, killed)
     run = killed(write(WRITES, SENT), "mail", noted="mail")
 
     screen = terminal("resume", run)
-    screen.until("to leave it open): ")
+    screen.until("? more] ")
     screen.type("perhaps\n")
-    screen.until("'perhaps' is not one of")
+    screen.until("'perhaps' is no answer here")
     screen.type("accept\n")
     screen.until("as JSON: ")
     screen.type('"typed"\n')
@@ -230,7 +230,7 @@ def test_a_person_who_does_not_answer_leaves_the_decision_open(terminal, cli, wr
     run = killed(write(WRITES, SENT), "mail", noted="mail")
 
     screen = terminal("resume", run)
-    screen.until("to leave it open): ")
+    screen.until("? more] ")
     screen.type("\n")
     code, _ = screen.finish()
 

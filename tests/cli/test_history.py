@@ -124,7 +124,7 @@ def test_first_characters_that_fit_several_runs_are_refused(cli, ended: str) -> 
 UNKNOWN = {
     "show": ["show", "zzz"], "events": ["events", "zzz"], "watch": ["watch", "zzz"],
     "resume": ["resume", "zzz"], "fork": ["fork", "zzz", "--at", 3], "send": ["send", "zzz", "pause"],
-    "abort": ["abort", "zzz"], "decide": ["decide", "zzz?3", "retry"],
+    "abort": ["abort", "zzz"], "decide": ["decide", "zzz:3", "retry"],
 }  # fmt: skip
 
 

@@ -11,8 +11,8 @@ import pytest
 import penstock
 
 VERBS = (
-    "run", "runs", "show", "events", "watch", "resume", "fork", "send", "decide", "abort", "worker", "gc",
-    "validate", "graph", "schema",
+    "run", "runs", "show", "events", "watch", "resume", "fork", "send", "decide", "approve", "reject",
+    "abort", "lessons", "worker", "gc", "rotate-key", "validate", "graph", "schema",
 )  # fmt: skip
 FLOW = """
     {id: a, uses: "py:missing_on_purpose:echo"}
@@ -46,7 +46,7 @@ def test_problems_of_all_files_are_lines_on_stderr(cli, write, folder: Path) -> 
 
 
 def test_validate_json_is_an_object_for_each_file(cli, write, folder: Path) -> None:
-    good = write(FLOW, "config: {budget: {usd: 1}}", name="good")
+    good = write(FLOW, "config: {speculation: true}", name="good")
     (folder / "bad.yaml").write_text("name: bad\nsteps: []\nspeed: 3\n")
 
     done = cli("validate", good, "bad.yaml", "--json")
@@ -55,20 +55,20 @@ def test_validate_json_is_an_object_for_each_file(cli, write, folder: Path) -> N
     assert done.code == 2
     assert done.stderr == ""
     assert (first["valid"], first["name"], first["steps"], first["layers"]) == (True, "good", 3, 3)
-    assert first["notes"][0]["where"] == "config.budget"
+    assert first["notes"][0]["where"] == "config.speculation"
     assert first["notes"][0]["line"] == 2
     assert second["valid"] is False
     assert {"file", "line", "column", "where", "message", "hint"} == set(second["problems"][0])
 
 
 def test_what_this_version_does_not_carry_out_is_noted_with_its_place(cli, write) -> None:
-    flow = write('{id: a, uses: "py:m:f", approval: true}')
+    flow = write('{id: a, uses: "py:m:f"}', "schedule: daily")
 
     done = cli("validate", flow)
 
     assert done.code == 0
-    assert done.messages[0].startswith(f"note: {flow}:4:")
-    assert "steps.a.approval" in done.messages[0]
+    assert done.messages[0].startswith(f"note: {flow}:2:")
+    assert "schedule" in done.messages[0]
 
 
 def test_a_graph_is_drawn_as_tree_mermaid_and_svg(cli, write) -> None:

@@ -15,22 +15,10 @@ import penstock
 from penstock.workflow.read import Source, from_plain
 from penstock.workflow.support import unsupported
 
-AIL = {"at": "on_error"}
-GATE = [{"expr": "true"}]
 LATER = {
     "workflow.schedule": "daily",
-    "workflow.on_complete": "workflow:next",
-    "workflow.on_failure": "workflow:next",
-    "config.ail": AIL,
-    "config.budget": {"usd": 1},
-    "config.gate": GATE,
     "config.speculation": True,
     "config.wave_timeout": "1m",
-    "step.gate": GATE,
-    "step.routing": {"next": "end"},
-    "step.ail": AIL,
-    "step.budget": {"usd": 1},
-    "step.critical": True,
 }
 """A use of each key that the documentation marks as *later*."""
 

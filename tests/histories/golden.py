@@ -18,6 +18,7 @@ import msgspec
 import penstock as ps
 from penstock.engines.base import Result, step_results
 from penstock.ids import CommandId, RunId, StepId
+from penstock.run.commands import Decide
 from penstock.run.events import Event, TaskFailed, encode
 from penstock.run.state import Run
 from penstock.testing import clock
@@ -212,6 +213,73 @@ async def family(rig: Rig, id: str) -> None:
     await rig.run(flow, id=id)
 
 
+async def rounds(rig: Rig, id: str) -> None:
+    """An author and a critic: two rounds, then a branch, and a target that was not chosen."""
+    flow = ps.Workflow("rounds")
+    flow.step("draft", "demo:say", value="${ iteration }", seconds=1)
+    back = {
+        "kind": "loop",
+        "conditions": [{"expr": "output >= 2", "target": "publish"}],
+        "loop_target": "draft",
+        "max_iterations": 3,
+        "next": "give_up",
+    }
+    flow.step("judge", "demo:say", value="${ steps.draft.output }", routing=back)
+    flow.step("publish", "demo:say", value="${ steps.draft.output }")
+    flow.step("give_up", "demo:say")
+    flow.output("published", "${ steps.publish.output }")
+    await rig.run(flow, id=id)
+
+
+async def gated(rig: Rig, id: str) -> None:
+    """A gate that gives up: a person allows one more set of attempts, then takes what there is."""
+    flow = ps.Workflow("gated")
+    gate = {"checks": [{"expr": "output > 9"}, {"expr": "output > 0"}], "max_attempts": 2}
+    flow.step("build", "demo:shaky", until=1, gate=gate)
+    flow.step("beside", "demo:say", value="goes on")
+    flow.output("built", "${ steps.build.output }")
+    handle = await rig.start(flow, id=id)
+    for n, verb in enumerate(("retry", "accept")):
+        await _answer(handle, f"d{n}", verb, by="ada", message="as you like")
+    await handle.result()
+
+
+async def approved(rig: Rig, id: str) -> None:
+    """Approvals: one superseded by other arguments, one edited, items answered out of order."""
+    flow = ps.Workflow("approved")
+    flow.step("deploy", "demo:say", value="prod", approval=True)
+    flow.step("each", "demo:say", for_each=["x", "y"], value="${ item }", approval=True, needs="deploy")
+    flow.output("where", "${ steps.deploy.output }")
+    handle = await rig.start(flow, id=id)
+    await asyncio.sleep(5)
+    await handle.send(ps.ModifyArgs(id=CommandId("m"), step=StepId("deploy"), args={"value": "stage"}))
+    await _answer(handle, "d0", "edit", args={"value": "${ not evaluated }"}, by="ada")
+    await asyncio.sleep(5)
+    second, first = [asked.decision for asked in handle.state.decisions.values()][::-1]
+    await handle.send(Decide(id=CommandId("d1"), decision=second, verb="approve", by="ada"))
+    await handle.send(Decide(id=CommandId("d2"), decision=first, verb="skip", message="not this one"))
+    await handle.result()
+
+
+async def discovery(rig: Rig, id: str) -> None:
+    """Between waves a rule adds a step that feeds a later one; then an agent is asked, and is late."""
+    task = {"id": "xml", "uses": "demo:say", "with": {"value": "${ steps.look.output.xml }"}}
+    rule = {"if": "size(steps.look.output.xml) > 0", "do": "inject", "tasks": [task], "feeds": "report.value"}
+    flow = ps.Workflow("discovery", ail={"at": "per_layer", "decider": "policy", "rules": [rule]})
+    flow.step("look", "demo:say", value={"json": ["a"], "xml": ["b"]})
+    flow.step("json", "demo:say", value="${ steps.look.output.json }", ail={"decider": "external"})
+    flow.step("report", "demo:say", value="${ steps.json.output }")
+    flow.output("report", "${ steps.report.output }")
+    await rig.run(flow, id=id)
+
+
+async def _answer(handle: ps.RunHandle, id: str, verb: str, **more: Any) -> None:
+    """Answer the only question there is, as soon as there is one."""
+    await asyncio.sleep(5)
+    (asked,) = handle.state.decisions.values()
+    await handle.send(Decide(id=CommandId(id), decision=asked.decision, verb=verb, **more))
+
+
 async def _refused(handle: ps.RunHandle, command: Any) -> None:
     try:
         await handle.send(command)
@@ -222,7 +290,23 @@ async def _refused(handle: ps.RunHandle, command: Any) -> None:
 
 SCENES: dict[str, Callable[[Rig, str], Awaitable[Result | None]]] = {
     scene.__name__: scene
-    for scene in (chain, joins, skips, maps, retries, aborted, steered, grown, state, late, family)
+    for scene in (
+        chain,
+        joins,
+        skips,
+        maps,
+        retries,
+        aborted,
+        steered,
+        grown,
+        state,
+        late,
+        family,
+        rounds,
+        gated,
+        approved,
+        discovery,
+    )
 }
 """A run each; `family` also leaves its children, as histories of their own."""
 

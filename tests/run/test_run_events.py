@@ -14,7 +14,7 @@ from penstock.ids import CommandId, DecisionId, RunId, StepId
 from penstock.run import commands as command_module
 from penstock.run import events as event_module
 from penstock.run import evolve as evolve_module
-from penstock.run.commands import Command, Message
+from penstock.run.commands import Command, Message, RequestDecision
 from penstock.run.decide import decide
 from penstock.run.effects import CollectOutputs, EndRun, ExpandMap, StartTask, effects, owed
 from penstock.run.events import (
@@ -28,7 +28,7 @@ from penstock.run.events import (
     to_wire,
     wire_name,
 )
-from penstock.run.facts import CommandReceived, RunRequested, TaskReturned
+from penstock.run.facts import CommandReceived, RunRequested, TaskOrphaned, TaskReturned
 from penstock.run.reducers import BUILT_IN, apply, complaint, split
 from penstock.run.replay import replay
 from penstock.run.state import KEPT_MESSAGES, KEPT_TASKS, Run, dig
@@ -193,14 +193,23 @@ def test_outputs_are_collected_before_the_end_when_there_are_any() -> None:
 
 
 def test_status_is_waiting_only_when_nothing_else_can_happen() -> None:
-    run = Run(RunId("r"), graph_of(Node(id="a")))
+    run = Run(RunId("r"), graph_of(Node(id="a"), Node(id="b")))
     decide(run, RunRequested({}), 0.0)
-    run.decisions[DecisionId("d")] = None
+    decide(run, TaskOrphaned(0), 1.0)
 
     assert run.status == "running"
-    run.running = 0
-    run.due.clear()
+    decide(run, TaskReturned(1, None), 2.0)
     assert run.status == "waiting"
+
+
+def test_a_decision_that_holds_everything_leaves_the_run_waiting_although_steps_are_ready() -> None:
+    run = Run(RunId("r"), graph_of(Node(id="a"), Node(id="b", needs=("a",))))
+    decide(run, RunRequested({}), 0.0)
+    decide(run, CommandReceived(RequestDecision(id=CommandId("c"))), 1.0)
+
+    assert run.status == "running"
+    decide(run, TaskReturned(0, None), 2.0)
+    assert (run.status, run.step_status(1)) == ("waiting", "ready")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from penstock.ids import CommandId, StepId
 from penstock.run.commands import (
     Abort,
     Command,
+    Decide,
     InjectTasks,
     Message,
     ModifyArgs,
@@ -25,6 +26,7 @@ from penstock.run.commands import (
 from penstock.run.events import (
     CommandAccepted,
     CommandRefused,
+    DecisionRequired,
     TaskFailed,
     TaskSkipped,
     TaskStarted,
@@ -36,7 +38,7 @@ from penstock.testing.graphs import ALWAYS, EXTRA
 from penstock.testing.history import violations
 from penstock.testing.simulate import Simulation, by_chance
 from penstock.testing.sketch import Fate, Node, Record, Sketch, build
-from penstock.workflow.spec import Gate, Routing, Step
+from penstock.workflow.spec import Check, Gate, Routing, Step
 
 CHAIN = (Node(id="a"), Node(id="b", needs=("a",)), Node(id="c", needs=("b",)))
 
@@ -397,9 +399,9 @@ def test_ready_steps_keep_their_place_when_the_graph_grows() -> None:
         ((step("x", when="steps.nobody.output"),), "nobody"),
         ((Step(id=StepId("x"), uses="py:os:getcwd"),), "`py:` steps are allowed only in workflow files"),
         ((Step(id=StepId("x"), uses="test:unknown"),), "unknown tool"),
-        ((step("x", routing=Routing(next=StepId("end"))),), "not carried out"),
-        ((step("x", gate=Gate()),), "not carried out"),
-        ((step("x", approval="always"),), "not carried out"),
+        ((step("x", routing=Routing(next=StepId("a"))),), "'a' is part of the run already"),
+        ((step("x", routing=Routing(next=StepId("nobody"))),), "no step is called 'nobody'"),
+        ((step("x", gate=Gate(checks=(Check(run=("true",)),))),), "`run` checks are allowed only"),
     ],
 )
 def test_a_bad_injection_is_refused_whole_and_changes_nothing(steps: tuple[Step, ...], reason: str) -> None:
@@ -510,9 +512,34 @@ def test_a_message_joins_the_conversation_and_an_empty_one_does_not() -> None:
     assert bench.send(Message(text="")) == "an empty message"
 
 
-@pytest.mark.parametrize("command", [RequestDecision(), ReplanDag(requirement="more")])
-def test_what_is_not_carried_out_yet_is_refused_by_name(command: Command) -> None:
-    assert "is not carried out by this version" in Bench(*CHAIN).send(command)
+@pytest.mark.parametrize(
+    ("command", "kind", "verb"),
+    [(RequestDecision(), "requested", "approve"), (ReplanDag(requirement="more"), "replan", "skip")],
+)
+def test_a_command_that_asks_something_holds_the_run_until_there_is_an_answer(
+    command: Command, kind: str, verb: str
+) -> None:
+    bench = Bench(*CHAIN)
+    assert bench.send(command) == ""
+    (asked,) = bench.events(DecisionRequired)
+    bench.simulation.tell(TaskReturned(0, 1))
+
+    assert (asked.kind, bench.run.status, bench.status("b")) == (kind, "waiting", "waiting")
+    assert bench.send(Decide(decision=asked.decision, verb=verb)) == ""
+    assert bench.status("b") == "running"
+
+
+def test_an_empty_requirement_is_refused() -> None:
+    assert Bench(*CHAIN).send(ReplanDag(requirement="")) == "an empty requirement"
+
+
+def test_an_injected_step_that_needs_approval_waits_for_it() -> None:
+    bench = Bench(*CHAIN)
+
+    assert bench.send(InjectTasks(steps=(step("x", approval="always"),))) == ""
+
+    assert bench.status("x") == "waiting"
+    assert (bench.run.graph.index[StepId("x")], -1) in bench.run.preparing
 
 
 def test_the_same_id_is_the_same_command() -> None:

@@ -62,12 +62,10 @@ def test_what_is_wrong_with_a_child_is_found_before_the_parent_runs() -> None:
 def test_what_this_version_does_not_carry_out_is_refused_by_name() -> None:
     async def step() -> None: ...
 
-    flow = ps.Workflow("w")
-    flow.step("a", step, approval=True)
+    flow = ps.Workflow("w", speculation=True)
+    flow.step("a", step)
 
-    with pytest.raises(
-        ps.Unsupported if hasattr(ps, "Unsupported") else ps.PenstockError, match="asks a person first"
-    ):
+    with pytest.raises(ps.PenstockError, match="speculation is not carried out"):
         prepared(flow)
 
 
@@ -77,12 +75,20 @@ def test_a_destructive_tool_is_not_run_without_asking() -> None:
 
     flow = ps.Workflow("w")
     flow.step("a", wipe)
-    with pytest.raises(ps.PenstockError, match="destructive"):
-        prepared(flow)
+    flow.step("b", wipe, approval="never")
 
-    allowed = ps.Workflow("w")
-    allowed.step("a", wipe, approval="never")
-    assert prepared(allowed)
+    assert prepared(flow).graph.guarded == {0}
+
+
+def test_a_step_with_approval_is_not_run_without_asking() -> None:
+    async def step() -> None: ...
+
+    flow = ps.Workflow("w")
+    flow.step("a", step)
+    flow.step("b", step, approval=True)
+    flow.step("c", step, critical=True)
+
+    assert prepared(flow).graph.guarded == {1, 2}
 
 
 def test_a_workflow_that_calls_itself_can_be_prepared() -> None:

@@ -45,7 +45,7 @@ def flow() -> WorkflowBuilder:
 
 
 def filled(path: Path, key: str = "") -> None:
-    """A store with something of almost everything: a run, a fork of it, a command, a checkpoint."""
+    """A store with something of almost everything: a run, a fork, a command, a checkpoint, an example."""
 
     async def fill() -> None:
         async with app.Penstock(Settings(store=f"sqlite:///{path}", key=key)) as penstock:
@@ -55,6 +55,8 @@ def filled(path: Path, key: str = "") -> None:
             await penstock.store.mail.post(run.id, Pause(id=CommandId("c")))
             kept = CheckpointRecord(checkpoint=f"{run.id}@3", run=run.id, seq=3, at=1.0, layer=0, size=2)
             penstock.store.checkpoints.save(kept, b"{}", keep=5)
+            failed = {"workflow": "orders", "step": "total", "tool": "local:total", "at": 1.0, "expires": 2.0}
+            await penstock.store.examples.add("e", failed)
 
     asyncio.run(fill())
 

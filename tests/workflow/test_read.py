@@ -84,7 +84,8 @@ def test_the_example_of_the_design_loads_as_written() -> None:
         next="publish",
     )
     assert steps["publish"].gate == Gate(
-        checks=(Check(expr="output.bytes > 0"), Check(run=("test", "-s", "${ output.path }")))
+        checks=(Check(expr="output.bytes > 0"), Check(run=("test", "-s", "${ output.path }"))),
+        max_attempts=3,
     )
     assert workflow.outputs == {"report": "${ steps.publish.output.path }"}
 

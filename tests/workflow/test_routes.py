@@ -340,3 +340,59 @@ def test_routes_declared_hopelessly_against_the_flow_are_refused_in_bounded_time
     last = step(f"s{count - 1}", routing=Routing(conditions=(goes_to("s0"),), max_iterations=2))
 
     assert "too tangled" in problems(last, *reversed(steps))[0].message
+
+
+# -- detours that could never return -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (step("x"), step("after", "ask"), step("gather", "after")),
+        (step("x"), step("gather", "x")),
+        (step("x"), step("y", "x"), step("gather", "y")),
+    ],
+)
+def test_a_detour_that_waits_for_what_waits_for_its_caller_is_refused(steps: tuple[Step, ...]) -> None:
+    ask = step("ask", routing=Routing(next=StepId("x"), detour=StepId("gather")))
+    problem = only(ask, *steps)
+
+    assert "never returns" in problem.message
+    assert "waits for 'ask', which waits for it" in problem.message
+    assert problem.where.startswith("steps")
+
+
+def test_a_detour_within_a_detour_may_not_wait_for_what_waits_for_the_first_caller() -> None:
+    problem = only(
+        step("ask", routing=Routing(next=StepId("x"), detour=StepId("one"))),
+        step("one", routing=Routing(next=StepId("y"), detour=StepId("two"))),
+        step("after", "ask"),
+        step("two", "after"),
+        step("x"),
+        step("y"),
+    )
+
+    assert "'two'" in str(problem) or "never returns" in problem.message
+
+
+def test_a_detour_may_need_its_callers_and_what_ran_before_them() -> None:
+    graph = compiled(
+        step("first"),
+        step("ask", "first", routing=Routing(next=StepId("x"), detour=StepId("one"))),
+        step("one", "ask", "first", routing=Routing(next=StepId("y"), detour=StepId("two"))),
+        step("two", "ask", "one"),
+        step("x", "two"),
+        step("y"),
+    )
+
+    assert names(graph, graph.routers[1].forward) == ["one", "x"]
+
+
+def test_a_detour_may_not_loop_over_what_waits_for_its_caller() -> None:
+    problem = only(
+        step("ask", routing=Routing(next=StepId("x"), detour=StepId("gather"))),
+        step("x", "ask", routing=Routing(next=StepId("gather"))),
+        step("gather", routing=Routing(loop_target=StepId("x"), max_iterations=2, next=StepId("end"))),
+    )
+
+    assert "'x', which waits for 'ask'" in problem.message

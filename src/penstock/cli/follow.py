@@ -47,6 +47,10 @@ class Audience(Protocol):
 
     def put(self, event: Event) -> None: ...
 
+    def wants(self, asked: Sequence[DecisionRequired]) -> bool:
+        """Whether there is somebody to put one of these to, now."""
+        ...
+
     async def answer(self, run: RunHandle, asked: Sequence[DecisionRequired]) -> bool:
         """Decide, if there is somebody who can. False: nobody does."""
         ...
@@ -94,15 +98,21 @@ async def _drive(penstock: Penstock, begun: Begun, audience: Audience, interrupt
         if over:
             await stopper.sent()
             result = await run.result()
-            return Ended(result, _code(result, interrupts))
+            return Ended(result, code_of(result, interrupts))
         asked = waiting.decisions(penstock, run.id)
-        if not await audience.answer(run, asked):
+        if not await audience.answer(run, asked) and _still(penstock, begun):
             break
     result = result_of(run.state)
     if asked and result.status == "running":  # it is a child run that waits
         result = structs.replace(result, status="waiting")
     await waiting.let_go(penstock, run.id)
-    return Ended(result, _code(result, interrupts), asked)
+    return Ended(result, code_of(result, interrupts, asked), asked)
+
+
+def _still(penstock: Penstock, begun: Begun) -> bool:
+    """Whether nothing will happen until somebody decides, or lifts a pause."""
+    run = begun.run.id
+    return waiting.stuck(penstock, run) or (begun.rests and waiting.at_rest(penstock, run))
 
 
 async def _tell(penstock: Penstock, begun: Begun, after: int, audience: Audience) -> tuple[int, bool]:
@@ -118,7 +128,11 @@ async def _tell(penstock: Penstock, begun: Begun, after: int, audience: Audience
 
     async def wait() -> None:
         while True:
-            await waiting.until_stuck(penstock, run.id, paused=begun.rests)
+            await waiting.until_stuck(penstock, run.id, paused=begun.rests, wants=audience.wants)
+            last = run.state.seq
+            if waiting.asks(penstock, run.id, audience.wants):
+                await waiting.until(lambda: seen >= last, glance=0.005)  # noqa: B023 - done before it changes
+                break
             await waiting.settled(penstock, run.id)
             await waiting.until(lambda: seen >= run.state.seq, glance=0.005)
             if waiting.stuck(penstock, run.id) or begun.rests:
@@ -189,12 +203,13 @@ def summary_of(result: Result, asked: Sequence[DecisionRequired] = ()) -> dict[s
     }
 
 
-def _code(result: Result, interrupts: Interrupts) -> int:
+def code_of(result: Result, interrupts: Interrupts, asked: Sequence[DecisionRequired] = ()) -> int:
+    """How the process leaves. A budget is only what it waits for when nothing else is asked."""
     if result.status == "aborted" and interrupts.code is not None:
         return interrupts.code
     state: Run = result.state
-    over_budget = any(asked.kind == "budget" for asked in state.decisions.values())
-    return exits.of_run(result.status, timed_out=state.stopping == "timeout", over_budget=over_budget)
+    budget = result.status == "waiting" and bool(asked) and all(one.kind == "budget" for one in asked)
+    return exits.of_run(result.status, timed_out=state.stopping == "timeout", over_budget=budget)
 
 
 def leave(code: int, loop: asyncio.AbstractEventLoop) -> NoReturn:

@@ -31,6 +31,7 @@ def fork(
         bool, typer.Option("--json", help="New events as JSON Lines, then one line with the result.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the outputs.")] = False,
+    no_input: stores.NoInput = False,
     store: stores.Url = "",
 ) -> None:
     """Run on from any event of a run, as a new run.
@@ -50,7 +51,7 @@ def fork(
             again.refuse_if_running(found, store)
         return await again.branched(penstock, await penstock.fork(found.run, at=at, args=args))
 
-    perform(penstock, Wishes(json, quiet, store=store), lambda _stage: begin)
+    perform(penstock, Wishes(json, quiet, store=store, no_input=no_input), lambda _stage: begin)
 
 
 def _changes(pairs: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from penstock.cli.text import one_line, span
+from penstock.cli.text import headline, one_line, span
+from penstock.cli.view import checked, routed
 from penstock.run.events import (
     BudgetWarned,
     CommandAccepted,
@@ -19,8 +20,13 @@ from penstock.run.events import (
     DecisionMade,
     DecisionRequired,
     Event,
+    GateChecked,
+    GateEscalated,
+    GateStarted,
     LayerStarted,
     MapStarted,
+    RouteDecided,
+    StateUpdated,
     TaskCompleted,
     TaskFailed,
     TaskSkipped,
@@ -55,11 +61,12 @@ def listed(event: Event, started: float) -> str:
     return f"{event.seq:>6}  {event.at - started:9.3f}  {wire_name(event):<18} {detail}".rstrip()
 
 
-def task(event: TaskStarted | TaskCompleted | TaskFailed) -> str:
+def task(event: TaskStarted | TaskCompleted | TaskFailed | GateStarted | GateChecked | GateEscalated) -> str:
     """Which task: `fetch`, `fetch[3]`, with the iteration and attempt where they are not the first."""
     name = str(event.step) if event.item is None else f"{event.step}[{event.item}]"
     iteration = f" iteration {event.iteration}" if event.iteration > 1 else ""
-    attempt = f" attempt {event.attempt}" if event.attempt > 1 else ""
+    number = getattr(event, "attempt", 1)
+    attempt = f" attempt {number}" if number > 1 else ""
     return f"{name}{iteration}{attempt}"
 
 
@@ -78,7 +85,9 @@ def _failed(event: TaskFailed) -> str:
 
 
 def _warned(event: BudgetWarned) -> str:
-    return f"{event.budget}: {event.used:g} of {event.limit:g}"
+    name = f"{event.budget} of {event.step}" if event.step is not None else event.budget
+    share = f" ({event.used / event.limit:.0%})" if event.limit else ""
+    return f"{name}: {event.used:g} of {event.limit:g}{share}"
 
 
 def _command(event: CommandAccepted) -> str:
@@ -90,12 +99,35 @@ def _refused(event: CommandRefused) -> str:
 
 
 def _asked(event: DecisionRequired) -> str:
-    return f"{event.decision}: {one_line(event.summary)}"
+    by = f" (answers itself in {span(event.deadline - event.at)})" if event.deadline is not None else ""
+    return f"{event.decision} {event.kind}: {headline(event.summary)}{by}"
 
 
 def _answered(event: DecisionMade) -> str:
     by = f" by {event.by}" if event.by else ""
-    return f"{event.decision}: {event.verb}{by}" + (f": {one_line(event.message)}" if event.message else "")
+    given = f" {brief(event.args)}" if event.args else ""
+    why = f": {one_line(event.message)}" if event.message else ""
+    return f"{event.decision}: {event.verb}{given}{by}{why}"
+
+
+def _routed(event: RouteDecided) -> str:
+    iteration = f" iteration {event.iteration}" if event.iteration > 1 else ""
+    return one_line(f"{event.step}{iteration} {routed(event)}")
+
+
+def _checked(event: GateChecked) -> str:
+    then = {"again": "; tried again", "recheck": "; checked again", "escalate": "; a person is called"}
+    return f"{task(event)}: {one_line(checked(event))}{then.get(event.then, '')}"
+
+
+def _escalated(event: GateEscalated) -> str:
+    hopeless = ", more of the same will not help" if event.unrecoverable else ""
+    child = f" (child {event.child})" if event.child else ""
+    return f"{task(event)}{child}: {one_line(event.reason)}{hopeless}"
+
+
+def _wave(event: LayerStarted) -> str:
+    return f"{event.layer}" + (f": {', '.join(event.wave)}" if event.wave else "")
 
 
 def _ended(event: WorkflowCompleted) -> str:
@@ -103,7 +135,15 @@ def _ended(event: WorkflowCompleted) -> str:
 
 
 def _added(event: DagChanged) -> str:
-    return ", ".join(step.id for step in event.added)
+    """The difference that it makes: new steps with what they wait for, and arguments that they feed."""
+    parts = []
+    for step in event.added:
+        needs = f" after {', '.join(step.needs)}" if step.needs else ""
+        approval = ", needs approval" if step.id in event.guarded else ""
+        parts.append(f"+ {step.id} ({step.uses}{needs}{approval})")
+    parts += [f"~ {step}.{name}" for step, given in event.feeds.items() for name in given]
+    by = f" by {event.by}" if event.by else ""
+    return one_line(", ".join(parts)) + by
 
 
 def _fields(event: Event) -> str:
@@ -121,6 +161,9 @@ _PROGRESS: dict[type, tuple[str, _Sayer]] = {
     TaskSkipped: ("skipped", lambda event: f"{event.step}: {one_line(event.reason)}"),
     DecisionRequired: ("asks", _asked),
     DecisionMade: ("answer", _answered),
+    RouteDecided: ("route", _routed),
+    GateChecked: ("gate", _checked),
+    GateEscalated: ("person", _escalated),
     BudgetWarned: ("limit", _warned),
     CommandAccepted: ("command", _command),
     CommandRefused: ("refused", _refused),
@@ -130,7 +173,9 @@ _PROGRESS: dict[type, tuple[str, _Sayer]] = {
 }
 _LISTED: dict[type, tuple[str, _Sayer]] = {
     WorkflowStarted: ("", lambda event: f"{event.workflow} {brief(event.inputs)}"),
-    LayerStarted: ("", lambda event: str(event.layer)),
+    LayerStarted: ("", _wave),
+    GateStarted: ("", task),
+    StateUpdated: ("", lambda event: brief({**event.delta, **event.values})),
     WorkflowCompleted: ("", _ended),
     WorkflowAborted: ("", lambda event: one_line(event.reason)),
 }

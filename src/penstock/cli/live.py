@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from penstock.cli.text import count, one_line, span, ticking
+from penstock.cli.text import count, headline, one_line, span, ticking
 from penstock.cli.view import UNKNOWN_LAYER, Row, State, View
 from penstock.ids import RunId, StepId
 from penstock.run.events import Event
@@ -92,7 +92,7 @@ class Screen:
 
     def frame(self, now: float) -> Text:
         view = self._view
-        asks = self._asks()
+        asks = self._asks(now) + self._budgets()
         room = max(4, self._console.height - 5 - len(asks))
         names = min(NAME, view.widest)
         body = self._whole(now, names) if len(view.rows) <= room else self._part(now, names, room)
@@ -119,13 +119,27 @@ class Screen:
             (f"  {view.note}" if view.note and not view.ended else "", "yellow"),
         )
 
-    def _asks(self) -> list[Text]:
+    def _asks(self, now: float) -> list[Text]:
         """The open decisions, the first few of them."""
         if self._view.ended:
             return []
+        lines = []
+        for asked in islice(self._view.decisions.values(), ASKED):
+            left = "" if asked.deadline is None else f"{ticking(asked.deadline - now)} left  "
+            head = (f"? {asked.decision}  ", "magenta")
+            lines.append(Text.assemble(head, (left, "yellow"), headline(asked.summary)))
+        more = len(self._view.decisions) - len(lines)
+        if more > 0:
+            lines.append(Text(f"  … and {more:,} more questions", "magenta"))
+        return lines
+
+    def _budgets(self) -> list[Text]:
+        """Budgets that are nearly spent."""
+        if self._view.ended:
+            return []
         return [
-            Text.assemble((f"? {asked.decision}  ", "magenta"), one_line(asked.summary))
-            for asked in islice(self._view.decisions.values(), ASKED)
+            Text(f"! {name}: {spent.used:g} of {spent.limit:g}", "yellow")
+            for name, spent in self._view.budgets.items()
         ]
 
     def _foot(self) -> Text:
@@ -208,6 +222,8 @@ class Screen:
         match row.state:
             case "running":
                 return self._running(row)
+            case "retrying" if not row.reason:
+                return Text("starts again" if row.started else "starts", "yellow")
             case "retrying":
                 wait = ticking(row.retry_at - now)
                 return Text(
@@ -215,14 +231,17 @@ class Screen:
                 )
             case "asking":
                 asks = f"{count(row.asks, 'item')}: " if row.asks else ""
-                return Text(f"{asks}waits for a decision", "magenta")
+                gate = f"{one_line(row.gate)}, " if row.gate else ""
+                return Text(f"{asks}{gate}waits for a decision", "magenta")
             case "failed":
                 tries = f"{row.attempt} attempts: " if row.attempt > 1 else ""
                 return Text(f"{tries}{one_line(row.reason)}", "red")
             case "skipped":
                 return Text(one_line(row.reason), "dim")
             case "succeeded":
-                return Text(_outcome(row), "dim")
+                return Text(outcome(row), "dim")
+            case "waiting" if row.route or row.by:
+                return Text(outcome(row), "dim")
             case _:
                 return Text()
 
@@ -236,17 +255,28 @@ class Screen:
         elif self._peek is not None and (child := self._peek(row.id)) is not None:
             line = self._pen.bar(*child, BAR // 2, "cyan")
             line.append(f" {child[0]:,}/{count(child[1], 'step')}")
-        if row.attempt > 1:
-            line.append(f" attempt {row.attempt}" if line else f"attempt {row.attempt}", "yellow")
+        words = [f"iteration {row.iteration}"] if row.iteration > 1 else []
+        words += [f"attempt {row.attempt}"] if row.attempt > 1 else []
+        if words:
+            line.append((" " if line else "") + ", ".join(words), "yellow")
         return line
 
 
-def _outcome(row: Row) -> str:
+def outcome(row: Row) -> str:
+    """What else there is to say of a step that went well, or waits for its turn."""
     parts = []
     if row.items >= 0:
         parts.append(count(row.items, "item") + (f", {row.lost:,} failed" if row.lost else ""))
     if row.attempt > 1:
         parts.append(f"{row.attempt} attempts")
+    if row.iteration > 1:
+        parts.append(f"iteration {row.iteration}")
+    if row.gate:
+        parts.append(one_line(row.gate))
+    if row.by:
+        parts.append(f"added by {row.by}")
+    if row.route:
+        parts.append(one_line(row.route))
     return ", ".join(parts)
 
 

@@ -12,17 +12,23 @@ import typer
 from penstock import __version__
 from penstock.cli import (
     abort,
+    approve,
     decide,
     events,
     fork,
     gc,
     graph,
+    lessons,
+    mcp,
+    models,
     resume,
+    rotate_key,
     run,
     runs,
     schema,
     send,
     show,
+    tools,
     validate,
     watch,
     worker,
@@ -37,6 +43,7 @@ Examples:
   penstock runs                                what was run here
   penstock show last                           how it went
   penstock resume 1m7gk06d                     go on after a crash
+  penstock decide                              what waits for you; answer it
   penstock fork 1m7gk06d --at 42               run on from any event
   penstock validate *.yaml                     find mistakes without running
   penstock graph hello.yaml -o hello.svg       draw it
@@ -66,14 +73,21 @@ for verb in (
     fork.fork,
     send.send,
     decide.decide,
+    approve.approve,
+    approve.reject,
     abort.abort,
+    lessons.lessons,
     worker.worker,
     gc.gc,
+    rotate_key.rotate_key,
     validate.validate,
     graph.graph,
     schema.schema,
 ):
     app.command()(verb)
+app.add_typer(models.models, name="models")
+app.add_typer(tools.tools, name="tools")
+app.add_typer(mcp.mcp, name="mcp")
 
 
 def _version(wanted: bool) -> None:

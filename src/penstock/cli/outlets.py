@@ -12,7 +12,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -192,6 +192,19 @@ def write(file: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(file, rest) :]
+
+
+@contextlib.contextmanager
+def stdout_kept_clean() -> Iterator[None]:
+    """What steps print meanwhile goes to stderr."""
+    data = claim_stdout()
+    try:
+        yield
+    finally:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+            os.dup2(data, 1)
+        os.close(data)
 
 
 def claim_stdout() -> int:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -17,13 +18,19 @@ from penstock.cli import exits, stores
 from penstock.cli.ask import Asker, asker
 from penstock.cli.follow import Begin, Begun, Ended, follow, leave
 from penstock.cli.outlets import Consumer, JsonLines, Outlet, PlainLines, claim_stdout, write
+from penstock.cli.question import Question, risk, until
 from penstock.cli.signals import Interrupts
-from penstock.cli.text import legible, pretty
+from penstock.cli.text import headline, legible, pretty
 from penstock.cli.view import View
+from penstock.engines.drive import Drive
 from penstock.errors import CommandRejected
-from penstock.ids import RunId, StepId, child_id
+from penstock.ids import DecisionId, RunId, StepId, child_id
+from penstock.run import asking
 from penstock.run.events import DecisionRequired, Event
 from penstock.run.state import SUCCEEDED
+
+SHOWN = 10
+"""Open decisions that are named at the end."""
 
 SHOW_CURSOR = b"\x1b[?25h\r\n"
 
@@ -36,12 +43,21 @@ class Wishes(NamedTuple):
     save: Path | None = None
     store: str = ""
     """As it was given on the command line, to be repeated in hints."""
+    no_input: bool = False
+    """Whether to ask nothing, even on a terminal."""
 
 
 def perform(penstock: Penstock, wishes: Wishes, begin: Callable[[Stage], Begin]) -> NoReturn:
     """Drive a run, show what was asked for, and leave with the code that says how it went."""
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
+    leave(played(loop, penstock, wishes, begin), loop)
+
+
+def played(
+    loop: asyncio.AbstractEventLoop, penstock: Penstock, wishes: Wishes, begin: Callable[[Stage], Begin]
+) -> int:
+    """Drive a run and show what was asked for. Returns the code that says how it went."""
     stage = Stage(penstock, wishes, Interrupts())
     try:
         with stage.interrupts:
@@ -56,7 +72,9 @@ def perform(penstock: Penstock, wishes: Wishes, begin: Callable[[Stage], Begin])
         code = exits.report(error)
         if stage.run is not None and code == exits.USAGE:
             code = exits.FAILED  # it was not refused: it had begun
-    leave(code, loop)
+    finally:
+        stage.give_back()
+    return code
 
 
 class Stage:
@@ -73,11 +91,14 @@ class Stage:
         self._records: list[Outlet] = []
         self._screen: Outlet | None = None
         self._view: View | None = None
+        self._left: set[DecisionId] = set()
+        """Questions that the person has seen, and left open."""
 
     @property
     def asker(self) -> Asker | None:
         """How to ask the person who is there; None when nobody is."""
-        return None if self._wishes.json or self._wishes.quiet else asker(self.interrupts)
+        wishes = self._wishes
+        return None if wishes.json or wishes.quiet or wishes.no_input else asker(self.interrupts)
 
     async def open(self, begun: Begun) -> None:
         self.run = run = begun.run
@@ -87,8 +108,7 @@ class Stage:
         if wishes.json:
             self._records.append(Outlet(JsonLines(self._data, run.id), name="stdout", vital=True))
         elif not wishes.quiet and sys.stderr is not None:
-            graph = run.state.graph
-            self._view = View(zip(graph.ids, graph.layers, strict=True))
+            self._view = View.of(run.state.graph)
             if begun.after:
                 for event in await self._penstock.store.load(run.id):
                     if event.seq <= begun.after:
@@ -101,26 +121,49 @@ class Stage:
         if self._screen is not None:
             self._screen.put(event)
 
+    def wants(self, asked: Sequence[DecisionRequired]) -> bool:
+        """Whether there is a question that the person at the terminal has not seen yet."""
+        if self._view is None or all(one.decision in self._left for one in asked):
+            return False
+        return self.asker is not None
+
     async def answer(self, run: RunHandle, asked: Sequence[DecisionRequired]) -> bool:
-        """Put the questions to the person at the terminal. False when nobody is there, or wants to answer."""
+        """Put the questions to the person at the terminal. False when nobody is there, or wants to answer.
+
+        The view stands still meanwhile; the run does not.
+        """
         ask = self.asker
-        if ask is None or not asked or self._view is None:
+        if ask is None or self._view is None or not self.wants(asked):
             return False
         if self._screen is not None:
             self._screen.close(None)
         answered = False
         for one in asked:
-            decided = await ask.decide(one)
-            if decided is None:
-                continue
-            try:
-                await self._penstock.send(one.decision.rpartition("?")[0], decided)
-                answered = True
-            except CommandRejected as error:
-                exits.say(str(error))
-        if answered:
-            self._screen = self._show(run, self._view)
+            if one.decision not in self._left:
+                answered = await self._put(ask, one) or answered
+        self._screen = self._show(run, self._view)
         return answered
+
+    async def _put(self, ask: Asker, asked: DecisionRequired) -> bool:
+        self._left.add(asked.decision)
+        drive = self._penstock.engine.live.get(RunId(asked.decision.rpartition(":")[0]))
+        if drive is None or asked.decision not in drive.state.decisions:
+            return False  # somebody else was quicker
+        decided = await ask.decide(question_of(drive, asked))
+        if decided is None:
+            return False
+        try:
+            await self._penstock.send(drive.id, decided)
+        except CommandRejected as error:
+            exits.say(str(error))
+            return False
+        return True
+
+    def give_back(self) -> None:
+        """Stdout is for everybody again."""
+        if sys.stdout is not None:
+            os.dup2(self._data, 1)
+        os.close(self._data)
 
     def close(self, summary: dict[str, Any] | None) -> bool:
         whole = True
@@ -156,6 +199,20 @@ class Stage:
         return screen(run.id, view, _Children(self._penstock, run, view).peek, hint=hint)
 
 
+def question_of(drive: Drive, asked: DecisionRequired) -> Question:
+    """An open decision of a run that is driven here."""
+    run = drive.state
+    i = run.graph.index.get(asked.step, -1) if asked.step is not None else -1
+    works = drive.flow.works
+    effect = works[i].effect if 0 <= i < len(works) else ""
+    return Question(
+        asked,
+        lambda decided: asking.refusal(run, decided),
+        lambda: asked.decision in run.decisions and not run.ended,
+        risk(run, asked, effect),
+    )
+
+
 def screen(
     run: RunId, view: View, peek: Callable[[StepId], tuple[int, int] | None] | None = None, *, hint: str = ""
 ) -> Outlet:
@@ -180,16 +237,28 @@ def after_words(ended: Ended, penstock: Penstock, wishes: Wishes) -> list[str]:
         return []
     words = []
     if status == "waiting":
-        for one in ended.asked:
-            words.append(f"waiting for a decision: {one.summary}")
-            first, *others = one.options or ("VERB",)
-            more = f"   (or {', '.join(others)})" if others else ""
-            words.append(f"{stores.line('decide', one.decision, wishes.store, first)}{more}")
+        words += what_waits(ended.asked, wishes.store)
     elif status in ("failed", "partial", "aborted") and not wishes.quiet:
         again = stores.line("resume", run, wishes.store, "--from", "failed")
         words.append(f"{again}   (tries again what did not succeed)")
     elif status == "paused":
         words.append(f"{stores.line('resume', run, wishes.store)}   (goes on after the pause)")
+    return words
+
+
+def what_waits(asked: Sequence[DecisionRequired], store: str) -> list[str]:
+    """The questions that are open, and how each is answered from the command line."""
+    words = []
+    for one in asked[:SHOWN]:
+        deadline = f" Until {until(one, time.time())}." if one.deadline is not None else ""
+        words.append(f"waiting for a decision: {headline(one.summary)}{deadline}")
+        first, *others = one.options or ("VERB",)
+        more = f"   (or {', '.join(others)})" if others else ""
+        given = ["--args", '{"target": "STEP"}'] if one.kind == "route" else []
+        words.append(f"{stores.line('decide', one.decision, store, first, *given)}{more}")
+    if len(asked) > SHOWN:
+        every = stores.line("decide", "--list", store)
+        words.append(f"and {len(asked) - SHOWN:,} more decisions: {every}")
     return words
 
 

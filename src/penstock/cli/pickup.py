@@ -7,6 +7,7 @@ about it changes; one that another process takes first is that process's.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +18,7 @@ from penstock.cli import stores, waiting
 from penstock.engines.base import Result, result_of
 from penstock.errors import Owned, PenstockError
 from penstock.ids import RunId
+from penstock.run.commands import Command
 from penstock.store.base import RunRecord
 
 LOOKS: Final = 0.5
@@ -29,6 +31,45 @@ UNFINISHED: Final = ("pending", "running", "paused")
 """How a run may stand that somebody should drive. One that waits for a decision holds no worker."""
 
 STOPPING: Final = "the process that drove it was stopped"
+
+
+async def until_left(penstock: Penstock, run: RunId, *, paused: bool = False) -> Result:
+    """Wait until the run has ended, or let go of it when only a decision helps.
+
+    With `paused`, also let go of it when a pause has come to rest.
+    """
+    drive = penstock.engine.live.get(run)
+    if drive is None:
+        return result_of(await penstock.at(run))
+    stuck = asyncio.ensure_future(waiting.until_stuck(penstock, run, paused=paused))
+    either: list[asyncio.Future[Any]] = [drive.finished, stuck]
+    try:
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if drive.finished.done():
+            return drive.finished.result()
+        await waiting.settled(penstock, run)
+        result = result_of(drive.state)
+        await waiting.let_go(penstock, run)
+        return structs.replace(result, status="waiting") if result.status == "running" else result
+    finally:
+        stuck.cancel()
+
+
+async def deliver(penstock: Penstock, found: RunRecord, command: Command) -> str:
+    """Take up a run that is at rest, hand it a command, and drive it until it is at rest again.
+
+    Returns how it stands then.
+    """
+    root = found.run.partition("/")[0]
+    handle = await penstock.resume(root)
+    live = penstock.engine.live
+    await waiting.until(lambda: found.run in live or handle.state.ended, glance=0.005)
+    try:
+        await penstock.send(found.run, command)
+    except PenstockError:
+        await waiting.let_go(penstock, handle.id)
+        raise
+    return (await until_left(penstock, handle.id, paused=True)).status
 
 
 class Left(NamedTuple):
@@ -57,6 +98,8 @@ class PickUp:
         self._driving: dict[RunId, asyncio.Task[None]] = {}
         self._passed_over: dict[RunId, int] = {}
         """How many events a run had when it could not be driven any further."""
+        self._deadlines: dict[RunId, tuple[int, float]] = {}
+        """Of runs that wait: how many events they had, and when their first question answers itself."""
         self._stop = asyncio.Event()
 
     def stop(self) -> None:
@@ -92,6 +135,29 @@ class PickUp:
                     return
                 if await self._wanted(record):
                     self._driving[record.run] = group.create_task(self._drive(record), name=record.run)
+        await self._look_for_late(group)
+
+    async def _look_for_late(self, group: asyncio.TaskGroup) -> None:
+        """Runs with a question whose time is up: they go on by themselves once somebody drives them."""
+        now = self._penstock.engine.wall()
+        for record in await stores.listed(self._penstock, children=True, status="waiting"):
+            if record.owner or await self._deadline(record) > now:
+                continue
+            root = await stores.find(self._penstock, record.run.partition("/")[0])
+            if root.owner or root.run in self._driving or root.status in stores.FINAL:
+                continue
+            if len(self._driving) >= self._most or self._stop.is_set():
+                return
+            self._driving[root.run] = group.create_task(self._drive(root), name=root.run)
+
+    async def _deadline(self, record: RunRecord) -> float:
+        """When the first question of a waiting run answers itself. Looked up once for each wait."""
+        events, at = self._deadlines.get(record.run, (0, math.inf))
+        if events != record.events:
+            asked = (await self._penstock.at(record.run)).decisions.values()
+            at = min((one.deadline for one in asked if one.deadline is not None), default=math.inf)
+            self._deadlines[record.run] = (record.events, at)
+        return at
 
     async def _wanted(self, record: RunRecord) -> bool:
         if record.owner or record.run in self._driving:
@@ -117,7 +183,9 @@ class PickUp:
         self._taken(record)
         result: Result | None = None
         try:
-            result = await self._until_left(handle.id)
+            result = await until_left(self._penstock, handle.id)
+            if result.status == "waiting":
+                self._passed_over[record.run] = result.state.seq
         except Exception as error:  # noqa: BLE001 - one broken run must not stop the others
             self._passed_over[record.run] = record.events
             self._refused(record, error)
@@ -125,24 +193,6 @@ class PickUp:
             self._driving.pop(record.run)
         if result is not None:
             self._left(Left(record, result))
-
-    async def _until_left(self, run: RunId) -> Result:
-        """Wait until the run has ended, or let go of it when only a decision helps."""
-        drive = self._penstock.engine.live.get(run)
-        if drive is None:
-            return result_of(await self._penstock.at(run))
-        stuck = asyncio.ensure_future(waiting.until_stuck(self._penstock, run))
-        either: list[asyncio.Future[Any]] = [drive.finished, stuck]
-        try:
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if drive.finished.done():
-                return drive.finished.result()
-            await waiting.settled(self._penstock, run)
-            self._passed_over[run] = drive.state.seq
-            await waiting.let_go(self._penstock, run)
-            return structs.replace(result_of(drive.state), status="waiting")
-        finally:
-            stuck.cancel()
 
     async def _drain(self) -> None:
         """Let what runs finish, and start nothing new."""

@@ -47,6 +47,7 @@ def resume(
         bool, typer.Option("--json", help="New events as JSON Lines, then one line with the result.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the outputs.")] = False,
+    no_input: stores.NoInput = False,
     store: stores.Url = "",
 ) -> None:
     """Go on with a run. What has finished is never done again.
@@ -58,7 +59,7 @@ def resume(
 
     penstock = stores.opened(store)
     wish = _Wish(penstock, run, point, definition, yes=yes, url=store)
-    perform(penstock, Wishes(json, quiet, store=store), wish.on)
+    perform(penstock, Wishes(json, quiet, store=store, no_input=no_input), wish.on)
 
 
 class _Wish:

@@ -39,11 +39,13 @@ def run(
         typer.Option(help="Also write the JSON Lines to a file, for `show` and `events`.", metavar="FILE"),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, run nothing.")] = False,
+    no_input: stores.NoInput = False,
 ) -> None:
     """Run a workflow and wait for its end.
 
-    Outputs go to stdout, progress to stderr. Exit codes: 0 succeeded, 1 failed, 2 the file or an
-    input is wrong, 3 waiting for a decision, 4 partial, 124 timeout, 130 interrupted.
+    Outputs go to stdout, progress to stderr. Questions are asked on a terminal; elsewhere the run
+    is let go of when it can only wait. Exit codes: 0 succeeded, 1 failed, 2 the file or an input is
+    wrong, 3 waiting for a decision, 4 partial, 5 a budget is spent, 124 timeout, 130 interrupted.
     """
     from penstock.workflow.inputs import check_inputs
     from penstock.workflow.read import load
@@ -63,7 +65,7 @@ def run(
 
         return Begun(await penstock.start_with(found, values))
 
-    perform(penstock, Wishes(json, quiet, save, store), lambda _stage: begin)
+    perform(penstock, Wishes(json, quiet, save, store, no_input), lambda _stage: begin)
 
 
 def _limited(source: Source, timeout: str) -> Source:

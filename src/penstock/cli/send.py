@@ -13,6 +13,10 @@ from penstock.cli import exits, stores
 if TYPE_CHECKING:
     from penstock.app import Penstock
     from penstock.run.commands import Command
+    from penstock.store.base import RunRecord
+
+AT_REST = ("waiting", "paused")
+"""How a run stands that may be taken up for a command: nothing of it was under way."""
 
 
 @exits.guarded
@@ -28,34 +32,56 @@ def send(
     json: Annotated[bool, typer.Option("--json", help="One line that says what was accepted.")] = False,
     store: stores.Url = "",
 ) -> None:
-    """Steer a run that is going on here or elsewhere.
+    """Steer a run that is going on here or elsewhere, or that waits.
 
-    Returns when the run has accepted the command. A command that is refused changes nothing.
+    Returns when the run has accepted the command. A run that waits or is paused, and that nobody
+    drives, takes the command here, and goes on here if it can. A command that is refused changes
+    nothing.
     """
     asked = parsed(command, fields or [])
-    accepted = stores.asked(store, lambda penstock: deliver(penstock, run, asked, store))
-    say_accepted(accepted, command, json=json)
+    found = stores.asked(store, lambda penstock: _steered(penstock, run, store))
+    if found.owner:
+        stores.asked(store, lambda penstock: sent(penstock, found.run, asked))
+        say_accepted(found.run, command, json=json)
+        return
+    from penstock.cli import outlets
+    from penstock.cli.pickup import deliver
+
+    with outlets.stdout_kept_clean():
+        status = stores.asked(store, lambda penstock: deliver(penstock, found, asked))
+    say_accepted(found.run, command, json=json, status=status)
+    if status in ("failed", "partial"):
+        raise typer.Exit(exits.of_run(status))
 
 
-def say_accepted(run: str, command: str, *, json: bool) -> None:
+def say_accepted(run: str, command: str, *, json: bool, status: str = "") -> None:
+    """That a run took a command, and how it stands when that became known here."""
     if json:
         from penstock.cli.outlets import json_line
 
-        sys.stdout.buffer.write(json_line({"run_id": run, "command": command, "accepted": True}))
+        more = {"status": status} if status else {}
+        sys.stdout.buffer.write(json_line({"run_id": run, "command": command, "accepted": True, **more}))
     else:
-        exits.say(f"run {run}: {command} accepted")
+        exits.say(f"run {run}: {command} accepted" + (f"; it is {status}" if status else ""))
 
 
-async def deliver(penstock: Penstock, name: str, command: Command, url: str) -> str:
-    """Hand a command to whoever drives the run, and wait for the answer."""
+async def _steered(penstock: Penstock, name: str, url: str) -> RunRecord:
+    """The run that is meant, if a command can reach it."""
     found = await stores.find(penstock, name)
-    if found.status in stores.FINAL:
+    root = await stores.find(penstock, found.run.partition("/")[0]) if found.parent else found
+    if root.status in stores.FINAL or found.status in stores.FINAL:
         raise exits.Refused(f"run {found.run} has ended ({found.status})")
-    if not found.owner:
+    if not found.owner and not await _at_rest(penstock, root):
         resume = stores.line("resume", found.run, url)
         raise exits.Refused(f"nobody drives run {found.run} ({found.status}); {resume} goes on with it")
-    await sent(penstock, found.run, command)
-    return found.run
+    return found
+
+
+async def _at_rest(penstock: Penstock, root: RunRecord) -> bool:
+    """Whether a run waits or is paused, or a child run of it waits."""
+    if root.status in AT_REST:
+        return True
+    return any(child.status == "waiting" for child in await stores.descendants(penstock, root.run))
 
 
 async def sent(penstock: Penstock, run: str, command: Command) -> None:

@@ -75,7 +75,7 @@ async def stored(penstock: Penstock, name: str, at: int | None, url: str) -> Rec
 
     found = await stores.find(penstock, name)
     run = await penstock.at(found.run, at)
-    view = View(zip(run.graph.ids, run.graph.layers, strict=True))
+    view = View.of(run.graph)
     events = await penstock.store.load(found.run)
     for event in events[: run.seq]:
         view.take(event)

@@ -29,6 +29,7 @@ class Interrupts:
         """Asks the run to stop. Called from the listening thread."""
         self.restore: Callable[[], None] = lambda: None
         """Puts the terminal right before leaving at once."""
+        self._deaf = False
         self._before: dict[signal.Signals, Any] = {}
         self._ear, self._mouth = socket.socketpair()
         self._mouth.setblocking(False)
@@ -69,11 +70,22 @@ class Interrupts:
         finally:
             self.stop = before
 
+    @contextlib.contextmanager
+    def left_alone(self) -> Iterator[None]:
+        """While another program has the terminal, Ctrl-C is for that program."""
+        self._deaf = True
+        try:
+            yield
+        finally:
+            self._deaf = False
+
     def _leave(self) -> None:
         self.restore()
         os._exit(self.code or 0)
 
     def _caught(self, number: int) -> None:
+        if self._deaf and number == signal.SIGINT:
+            return
         if self.code is not None:
             self.code = 128 + number
             self._leave()

@@ -25,6 +25,11 @@ Url = Annotated[
 ]
 """The option that every verb about runs has."""
 
+NoInput = Annotated[
+    bool, typer.Option("--no-input", help="Ask nothing, even on a terminal; say what waits instead.")
+]
+"""The option of every verb that drives a run."""
+
 RunName = Annotated[
     str, typer.Argument(help="The id of a run, its first characters, or `last`.", metavar="RUN")
 ]
@@ -49,7 +54,7 @@ def opened(url: str, *, new: bool = False) -> Penstock:
 
     configuration = settings.read(store=url or None)
     if not new:
-        _check_there(configuration.store)
+        check_there(configuration.store)
     return app.Penstock(configuration)
 
 
@@ -72,7 +77,8 @@ def lasting(penstock: Penstock) -> bool:
     return not penstock.settings.store.startswith("memory:")
 
 
-def _check_there(url: str) -> None:
+def check_there(url: str) -> None:
+    """Refuse a store that nobody has made yet, or that does not last."""
     if url.startswith("memory:"):
         raise Refused(
             "memory: remembers runs only for as long as a command lasts; "

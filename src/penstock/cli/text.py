@@ -18,6 +18,11 @@ def one_line(text: str) -> str:
     return legible(" ".join(text.split()))
 
 
+def headline(text: str) -> str:
+    """The first line of a text, safe to print."""
+    return one_line(text.strip().partition("\n")[0])
+
+
 def span(seconds: float) -> str:
     """A length of time: `12 ms`, `3.4 s`, `2m 05s`, `1h 02m`."""
     if seconds < 0.9995:

@@ -9,10 +9,12 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from penstock.cli.live import COLOURS, NAME, Pen, colour_of
+from penstock.cli.lines import brief
+from penstock.cli.live import COLOURS, NAME, Pen, colour_of, outcome
 from penstock.cli.record import Record
-from penstock.cli.text import count, one_line, span
-from penstock.cli.view import Row
+from penstock.cli.text import count, headline, one_line, span
+from penstock.cli.view import ANSWERS, Row
+from penstock.run.events import DecisionMade
 
 BARS: Final = 28
 """Cells for the whole length of a run."""
@@ -38,6 +40,7 @@ class Timeline:
             yield self._row(row)
         if len(rows) > len(shown):
             yield Text(f"… and {len(rows) - len(shown):,} more steps (--all shows them)", "dim")
+        yield from self._answers()
 
     def _head(self) -> Iterator[Text]:
         view = self._view
@@ -57,10 +60,30 @@ class Timeline:
             yield Text(note, "dim")
         if view.reason:
             yield Text(one_line(view.reason), COLOURS.get(view.status, ""))
+        for name, spent in view.budgets.items():
+            yield Text(f"! {name}: {spent.used:g} of {spent.limit:g}", "yellow")
         for asked in () if view.ended else view.decisions.values():
             options = f" ({', '.join(asked.options)})" if asked.options else ""
-            yield Text(f"? {asked.decision}: {one_line(asked.summary)}{options}", COLOURS["asking"])
+            until = "" if asked.deadline is None else f", answers itself at {clock(asked.deadline)}"
+            yield Text(f"? {asked.decision}: {headline(asked.summary)}{options}{until}", COLOURS["asking"])
         yield Text()
+
+    def _answers(self) -> Iterator[Text]:
+        """The last answers: who, what, why, when."""
+        answers = self._view.answers
+        if answers:
+            yield Text()
+            yield Text("decided" if len(answers) < ANSWERS else f"decided, the last {ANSWERS}", "bold")
+        for made in answers:
+            yield Text.assemble((f"{clock(made.at)}  ", "dim"), self._answer(made))
+
+    def _answer(self, made: DecisionMade) -> str:
+        item = f"[{made.item}]" if made.item is not None else ""
+        about = f"{made.step}{item} {made.kind}" if made.step is not None else made.kind
+        given = f" {brief(made.args)}" if made.args else ""
+        by = f" by {one_line(made.by)}" if made.by else ""
+        why = f": {one_line(made.message)}" if made.message else ""
+        return f"{about.strip()}: {made.verb}{given}{by}{why}"
 
     def _row(self, row: Row) -> Text:
         colour = COLOURS[row.state]
@@ -84,13 +107,10 @@ class Timeline:
         return Text.assemble(" " * first, (self._pen.full * length, colour), " " * (BARS - first - length))
 
     def _note(self, row: Row) -> str:
-        parts = []
-        if row.items >= 0:
-            parts.append(count(row.items, "item") + (f", {row.lost:,} failed" if row.lost else ""))
-        if row.attempt > 1:
-            parts.append(f"{row.attempt} attempts")
-        if row.iteration > 1:
-            parts.append(f"{row.iteration} iterations")
-        if row.reason and row.state != "succeeded":
-            parts.append(one_line(row.reason))
-        return ", ".join(parts)
+        reason = one_line(row.reason) if row.reason and row.state != "succeeded" else ""
+        return ", ".join(part for part in (outcome(row), reason) if part)
+
+
+def clock(at: float) -> str:
+    """A time of day, where the person is."""
+    return datetime.fromtimestamp(at, UTC).astimezone().strftime("%H:%M:%S")

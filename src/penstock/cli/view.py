@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple, Self
 
 from penstock.ids import DecisionId, StepId
 from penstock.run.commands import Abort
@@ -19,7 +19,10 @@ from penstock.run.events import (
     DecisionMade,
     DecisionRequired,
     Event,
+    GateChecked,
+    GateEscalated,
     MapStarted,
+    RouteDecided,
     TaskCompleted,
     TaskFailed,
     TaskSkipped,
@@ -31,21 +34,39 @@ from penstock.run.events import (
     WorkflowStarted,
 )
 from penstock.run.evolve import TIMEOUT
+from penstock.run.questions import AGAIN
+from penstock.workflow.graph import Graph
 
 State = Literal["waiting", "running", "retrying", "asking", "succeeded", "failed", "skipped"]
 OVER: Final = frozenset({"succeeded", "failed", "skipped"})
 AT_WORK: Final = frozenset({"running", "retrying", "asking"})
 RECENT: Final = 64
 
+ANSWERS: Final = 8
+"""Answers that are remembered, the last ones."""
+
+ABOUT_TASKS: Final = frozenset({"orphan", "gate", "approval"})
+"""Kinds of decisions that keep the task they are about from going on."""
+
 UNKNOWN_LAYER: Final = -1
+
+Bodies = Mapping[tuple[StepId, StepId], tuple[StepId, ...]]
+"""What a way back opens again: by router and target, the steps of the loop."""
+
+
+class Spent(NamedTuple):
+    """How much of a budget is used."""
+
+    used: float
+    limit: float
 
 
 class Row:
     """One step."""
 
     __slots__ = (
-        "asks", "attempt", "done", "ended", "id", "items", "iteration", "kind", "layer", "lost", "reason",
-        "retry_at", "started", "state",
+        "asks", "attempt", "by", "done", "ended", "gate", "id", "items", "iteration", "kind", "layer", "lost",
+        "reason", "retry_at", "route", "started", "state",
     )  # fmt: skip
 
     def __init__(self, id: StepId, layer: int = UNKNOWN_LAYER) -> None:
@@ -68,6 +89,12 @@ class Row:
         self.kind = ""
         """Of a failure."""
         self.reason = ""
+        self.route = ""
+        """Where it led, and by which rule."""
+        self.gate = ""
+        """What its gate said last."""
+        self.by = ""
+        """Who added it while the run was going on."""
 
     def seconds(self, now: float) -> float:
         """How long it took, or has taken so far."""
@@ -86,7 +113,8 @@ class Layer:
 class View:
     """The run as it stands after the events taken so far."""
 
-    def __init__(self, steps: Iterable[tuple[StepId, int]] = ()) -> None:
+    def __init__(self, steps: Iterable[tuple[StepId, int]] = (), bodies: Bodies | None = None) -> None:
+        self.bodies: Bodies = bodies or {}
         self.workflow = ""
         self.hash = ""
         self.said = "pending"
@@ -94,6 +122,9 @@ class View:
         self.pauses: set[str] = set()
         self.decisions: dict[DecisionId, DecisionRequired] = {}
         """Open ones."""
+        self.answers: deque[DecisionMade] = deque(maxlen=ANSWERS)
+        self.budgets: dict[str, Spent] = {}
+        """Those that are nearly spent, or spent."""
         self.note = ""
         """What is not in the events: that nobody drives the run, say."""
         self.reason = ""
@@ -119,6 +150,17 @@ class View:
             self.add(id, layer)
         self._known = bool(self.rows)
         """Whether the definition is known. Then a step that is not in it is one of an earlier version."""
+
+    @classmethod
+    def of(cls, graph: Graph) -> Self:
+        """An empty view of a run whose definition is known."""
+        ids = graph.ids
+        bodies = {
+            (ids[router], ids[target]): tuple(ids[i] for i in body)
+            for router, found in graph.routers.items()
+            for target, body in found.bodies.items()
+        }
+        return cls(zip(ids, graph.layers, strict=True), bodies)
 
     @property
     def status(self) -> str:
@@ -203,7 +245,7 @@ class View:
     def reopen(self, row: Row) -> None:
         """As if the step had never begun."""
         row.started = row.ended = 0.0
-        row.reason = row.kind = ""
+        row.reason = row.kind = row.route = row.gate = ""
         row.items, row.done, row.lost, row.asks = -1, 0, 0, 0
         self.move(row, "waiting")
         self.settle(row)
@@ -219,6 +261,30 @@ def pending(asked: DecisionRequired) -> dict[str, Any]:
     return {"id": asked.decision, "kind": asked.kind, "step": asked.step, "summary": asked.summary}
 
 
+def routed(event: RouteDecided) -> str:
+    """Where a route leads, and why: `⇢ publish (condition: output.ok)`."""
+    to = event.target or "nowhere"
+    because = event.reason
+    if event.rule in ("condition", "branch") and event.evaluated_conditions:
+        last = event.evaluated_conditions[-1]
+        because = f"{last['expr']}" + (f" is {last['value']!r}" if event.rule == "branch" else "")
+    rule = f"{event.rule}: {because}" if because else event.rule
+    sure = f", {event.confidence:.0%} sure" if event.confidence is not None else ""
+    person = ", a person should look" if event.needs_human and event.target != "human" else ""
+    return f"⇢ {to} ({rule}{sure}{person})"
+
+
+def checked(event: GateChecked) -> str:
+    """What a gate said: `gate: 2 of 3 checks failed: …`."""
+    if event.passed:
+        return "gate passed"
+    bad = [check for check in event.checks if check["status"] != "passed"]
+    why = "; ".join(f"{check['name']}: {check.get('detail') or check['status']}" for check in bad)
+    unable = all(check["status"] == "unavailable" for check in bad)
+    verdict = "could not be checked" if unable else "said no"
+    return f"gate {verdict}, {len(bad)} of {len(event.checks)}: {why}"
+
+
 def _begin(view: View, event: WorkflowStarted) -> None:
     view.workflow, view.hash, view.said = event.workflow, event.hash, "running"
     view.started = event.at
@@ -231,6 +297,8 @@ def _start(view: View, event: TaskStarted) -> None:
     if row.state in OVER or not row.started:
         row.started, row.ended, row.items, row.done, row.lost = event.at, 0.0, -1, 0, 0
         row.asks = 0
+    if row.iteration != event.iteration:
+        row.route = row.gate = ""
     row.attempt, row.iteration, row.reason = event.attempt, event.iteration, ""
     view.move(row, "running")
 
@@ -275,31 +343,60 @@ def _skip(view: View, event: TaskSkipped) -> None:
 
 def _ask(view: View, event: DecisionRequired) -> None:
     view.decisions[event.decision] = event
-    if event.step is not None:
+    if event.step is not None and event.kind in ABOUT_TASKS:
         row = view.row(event.step)
         row.asks += event.item is not None
+        if event.item is None:
+            row.attempt, row.iteration = event.attempt, event.iteration
         view.move(row, "asking")
 
 
 def _answer(view: View, event: DecisionMade) -> None:
-    view.decisions.pop(event.decision, None)
-    if event.step is None:
+    asked = view.decisions.pop(event.decision, None)
+    view.answers.append(event)
+    if asked is None or asked.step is None or asked.kind not in ABOUT_TASKS:
         return
-    row = view.row(event.step)
-    if event.item is not None:
+    row = view.row(asked.step)
+    if asked.item is not None:
         row.asks -= 1
         if not row.asks:
             view.move(row, "running")
-    elif event.verb == "retry":
+    elif event.verb in AGAIN:
         row.retry_at, row.reason = event.at, ""
         view.move(row, "retrying")
+
+
+def _route(view: View, event: RouteDecided) -> None:
+    row = view.row(event.step)
+    row.route = routed(event)
+    if event.target is None:
+        return
+    for step in view.bodies.get((event.step, event.target), ()):
+        body = view.row(step)
+        if body.state in OVER:
+            route, iteration = body.route, body.iteration
+            view.reopen(body)
+            body.route, body.iteration = route, iteration + 1
+
+
+def _check(view: View, event: GateChecked) -> None:
+    row = view.row(event.step)
+    row.gate = checked(event)
+    if event.item is None and event.then == "again":
+        row.retry_at, row.reason = event.at + event.retry_in, row.gate
+        view.move(row, "retrying")
+
+
+def _escalate(view: View, event: GateEscalated) -> None:
+    if not event.child:
+        view.row(event.step).gate = "its gate called a person"
 
 
 def _grow(view: View, event: DagChanged) -> None:
     for step in event.added:
         layers = [view.rows[need].layer for need in step.needs if need in view.rows]
-        if step.id not in view.rows:
-            view.add(step.id, 1 + max(layers, default=-1))
+        row = view.rows.get(step.id) or view.add(step.id, 1 + max(layers, default=-1))
+        row.by = event.by or "a command"
 
 
 def _command(view: View, event: CommandAccepted) -> None:
@@ -308,7 +405,10 @@ def _command(view: View, event: CommandAccepted) -> None:
 
 
 def _warn(view: View, event: BudgetWarned) -> None:
-    if event.budget == TIMEOUT and event.used >= event.limit:
+    if event.budget != TIMEOUT:
+        name = f"{event.budget} of {event.step}" if event.step is not None else event.budget
+        view.budgets[name] = Spent(event.used, event.limit)
+    elif event.used >= event.limit:
         view.stopping, view.timed_out = "time is up", True
 
 
@@ -353,6 +453,9 @@ _FOLDS: dict[type, Callable[[View, Any], None]] = {
     TaskSkipped: _skip,
     DecisionRequired: _ask,
     DecisionMade: _answer,
+    RouteDecided: _route,
+    GateChecked: _check,
+    GateEscalated: _escalate,
     DagChanged: _grow,
     CommandAccepted: _command,
     BudgetWarned: _warn,

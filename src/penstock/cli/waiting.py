@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from penstock.ids import RunId
@@ -22,10 +22,33 @@ if TYPE_CHECKING:
 GLANCE: Final = 0.05
 """Seconds between looks."""
 
+SOON: Final = 5.0
+"""Seconds: a question that answers itself so soon is waited for."""
 
-async def until_stuck(penstock: Penstock, run: RunId, *, paused: bool = False) -> None:
-    """Return when only a decision helps; with `paused`, also when a pause has come to rest."""
-    await until(lambda: stuck(penstock, run) or (paused and at_rest(penstock, run)))
+Wants = Callable[[Sequence["DecisionRequired"]], bool]
+"""Whether somebody would like to be asked, now."""
+
+
+async def until_stuck(
+    penstock: Penstock, run: RunId, *, paused: bool = False, wants: Wants | None = None
+) -> None:
+    """Return when only a decision helps; with `paused`, also when a pause has come to rest.
+
+    With `wants`, return as soon as there is a question that somebody wants to hear.
+    """
+    await until(
+        lambda: (
+            stuck(penstock, run)
+            or (paused and at_rest(penstock, run))
+            or (wants is not None and asks(penstock, run, wants))
+        )
+    )
+
+
+def asks(penstock: Penstock, run: RunId, wants: Wants) -> bool:
+    """Whether there is a question that somebody wants to hear now."""
+    live = penstock.engine.live
+    return any(drive.state.decisions for drive in list(live.values())) and wants(decisions(penstock, run))
 
 
 async def until(so: Callable[[], bool], *, glance: float = GLANCE) -> None:
@@ -39,7 +62,14 @@ def stuck(penstock: Penstock, run: RunId) -> bool:
     live = penstock.engine.live
     if run not in live or not any(drive.state.decisions for drive in list(live.values())):
         return False
+    if any(_soon(drive.state, penstock.engine.wall()) for drive in family(penstock, run)):
+        return False
     return _stuck(live[run].state, live, _children(live))
+
+
+def _soon(run: Run, now: float) -> bool:
+    """Whether a question answers itself before anyone could come back to it."""
+    return any(asked.deadline is not None and asked.deadline < now + SOON for asked in run.decisions.values())
 
 
 def _stuck(run: Run, live: Mapping[RunId, Drive], children: Mapping[str, list[RunId]]) -> bool:

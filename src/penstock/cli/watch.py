@@ -47,7 +47,7 @@ async def _watch(penstock: Penstock, name: str, *, json: bool, url: str) -> int:
 
     found = await stores.find(penstock, name)
     graph = compile_graph((await penstock.store.definition(found.run)).workflow)
-    view = View(zip(graph.ids, graph.layers, strict=True))
+    view = View.of(graph)
     drawn = not json and drawable()
     driven = Driven(url, _noted(view) if drawn else None)
     outlet: Outlet = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -11,9 +11,11 @@ from penstock.engines.stream import Gap, Observer
 from penstock.errors import RunFailed
 from penstock.ids import RunId, StepId
 from penstock.run.commands import Command
-from penstock.run.events import Event
+from penstock.run.events import DecisionRequired, Event
 from penstock.run.state import PHASES, Run
+from penstock.run.usage import used
 from penstock.steps.base import Prepared
+from penstock.workflow.spec import Step
 
 
 class StepResult(Struct, frozen=True, omit_defaults=True):
@@ -35,6 +37,13 @@ class Result(Struct, frozen=True):
     duration: float
     """Seconds from the first event to the last."""
     state: Run
+    followed_by: RunId | None = None
+    """The run that its workflow's `on_complete` or `on_failure` started."""
+
+    @property
+    def usage(self) -> Mapping[str, float]:
+        """What it used, by the names of a budget."""
+        return used(self.state)
 
     @property
     def ok(self) -> bool:
@@ -71,6 +80,36 @@ def step_results(run: Run) -> dict[StepId, StepResult]:
         reason = run.reasons[i][1] if i in run.reasons else ""
         results[step] = StepResult(status, attempts, run.iterations.get(i, 1), reason)
     return results
+
+
+class Tie(Struct, frozen=True):
+    """A route that the rules leave open."""
+
+    run: RunId
+    step: StepId
+    candidates: tuple[StepId, ...]
+    """The only answers that count."""
+    hint: str
+    output: Any
+    """What the step gave."""
+
+
+class TieBreaker(Protocol):
+    async def __call__(self, tie: Tie) -> Mapping[str, Any]:
+        """`{"target": …, "confidence": 0…1, "reasoning": …}`."""
+        ...
+
+
+class Decider(Protocol):
+    async def __call__(self, question: DecisionRequired) -> Mapping[str, Any]:
+        """`{"verb": one of the question's options, "message": …}`."""
+        ...
+
+
+class Planner(Protocol):
+    async def __call__(self, run: Run, requirement: str) -> Sequence[Step]:
+        """Steps that serve a requirement; they are checked like anyone's."""
+        ...
 
 
 class LiveRun(Protocol):

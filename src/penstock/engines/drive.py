@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import math
+import time
 import traceback
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -22,27 +23,50 @@ import msgspec
 from penstock.engines.base import Result, result_of
 from penstock.engines.checkpoints import Keeper
 from penstock.engines.deadlines import Deadlines
+from penstock.engines.errands import Errands
+from penstock.engines.growth import Growth
 from penstock.engines.outputs import Outputs
 from penstock.engines.stream import KEPT, KEPT_LASTING, Gap, Observer, Stream
-from penstock.errors import CommandRejected, DefinitionError, Owned, Problem, Unfinished, UnknownTool
-from penstock.ids import CommandId, RunId, child_id
-from penstock.run.commands import OVERTAKING, Abort, Command, InjectTasks, Message
+from penstock.errors import (
+    CommandRejected,
+    DefinitionError,
+    Owned,
+    PenstockError,
+    Problem,
+    Unfinished,
+    UnknownTool,
+)
+from penstock.ids import CommandId, RunId, StepId, child_id
+from penstock.policy import gates
+from penstock.run import usage
+from penstock.run.commands import OVERTAKING, Abort, Command, Decide, InjectTasks, Message, ReplanDag
 from penstock.run.decide import decide
 from penstock.run.effects import (
+    AskDecider,
+    BreakTie,
     CancelTasks,
+    CheckGate,
     CollectOutputs,
     Effect,
     EndRun,
     ExpandMap,
+    Owed,
+    PrepareCall,
+    RememberFailure,
+    Replan,
+    StartDeadline,
     StartTask,
     StartTimer,
+    asks,
     effects,
     owed,
 )
 from penstock.run.events import CommandAccepted, CommandRefused, Event
 from penstock.run.facts import (
     BackoffElapsed,
+    CallPrepared,
     CommandReceived,
+    DecisionExpired,
     Fact,
     ItemsCounted,
     OutputsCollected,
@@ -54,12 +78,13 @@ from penstock.run.facts import (
     TaskReturned,
     TimeRanOut,
 )
-from penstock.run.state import SUCCEEDED, Run
-from penstock.steps.base import Ended, Prepared, Scene, TaskFailure, Work
+from penstock.run.state import SUCCEEDED, Run, place
+from penstock.steps.base import Billed, Ended, Prepared, Scene, TaskFailure, Work
 from penstock.store.base import Journal
 from penstock.tools.base import Task
 from penstock.workflow.expr import Failure
-from penstock.workflow.graph import extend
+from penstock.workflow.graph import extend, guards
+from penstock.workflow.spec import Step
 
 if TYPE_CHECKING:
     from penstock.engines.native import NativeEngine
@@ -69,6 +94,8 @@ GRACE = 5.0
 
 DEEPEST = 16
 """Runs within runs."""
+
+_UNBILLED = Billed(None)
 
 _LEAST, _MOST = -(2**63), 2**64 - 1
 """What an integer may be in JSON as everyone reads it."""
@@ -102,6 +129,14 @@ class _Live:
         """Reported. Whatever it still does is nobody's business."""
 
 
+class _AnotherCall(Exception):
+    """What was approved is not what would be called now."""
+
+    def __init__(self, call: CallPrepared) -> None:
+        super().__init__()
+        self.call = call
+
+
 class Drive:
     def __init__(self, engine: NativeEngine, flow: Prepared, run: Run, journal: Journal) -> None:
         self.engine = engine
@@ -131,6 +166,10 @@ class Drive:
         self._commands = 0
         self._turn = asyncio.Lock()
         self._keeper = Keeper(engine.store.checkpoints, run) if self._lasting else None
+        self._errands = Errands(self)
+        self._growth = Growth(run.id, engine.wall(), lasting=journal.lasting)
+        run.stopwatch = time.perf_counter_ns
+        run.summariser, run.mask = engine.summarise, self.clean
         journal.watch(self)
 
     # --- the public face ---
@@ -159,7 +198,9 @@ class Drive:
             id = CommandId(f"{self.id}!{self._began}.{self._commands}")
             command = msgspec.structs.replace(command, id=id)
         if isinstance(command, Message):
-            command = msgspec.structs.replace(command, text=self._clean(command.text))
+            command = msgspec.structs.replace(command, text=self.clean(command.text))
+        elif isinstance(command, Decide):
+            command = msgspec.structs.replace(command, message=self.clean(command.message))
         if self.run.ended:
             raise CommandRejected(f"the run has ended ({self.run.status})")
         answer = self._answers.get(command.id)
@@ -170,10 +211,13 @@ class Drive:
             else:
                 async with self._turn:  # an injection may have to look things up; the next waits its turn
                     outputs = await self._outputs_for(command)
-                    self.tell(CommandReceived(command, self._problems(command), outputs))
+                    problems, guarded = self._problems(command)
+                    self.tell(CommandReceived(command, problems, outputs, guarded))
         event = await asyncio.shield(answer)
         if isinstance(event, CommandRefused):
             raise CommandRejected(event.reason)
+        if not isinstance(command, OVERTAKING) and self.journal.durable < event.seq:
+            await self.journal.sync()  # whoever is told yes will not say it again
         return event
 
     def abort(self, reason: str) -> None:
@@ -214,6 +258,7 @@ class Drive:
         self._busy = True  # commands may come already; they wait until the run is really taken up
         self.outputs.recall(events)
         await self._reopen_maps()
+        await self._errands.remember(events)
         due = self._due(fact)
         self._limit_time()
         self._busy = False
@@ -239,9 +284,9 @@ class Drive:
             if getattr(effect, "step", -1) not in again:
                 self._carry_out(effect)
 
-    def _due(self, fact: RunReopened) -> list[StartTask | ExpandMap | StartTimer]:
+    def _due(self, fact: RunReopened) -> list[Owed]:
         again = {self.run.graph.index[step] for step in fact.reopened}
-        return [effect for effect in owed(self.run) if effect.step not in again]
+        return [effect for effect in owed(self.run) if getattr(effect, "step", -1) not in again]
 
     async def _reopen_maps(self) -> None:
         for i, state in self.run.maps.items():
@@ -256,13 +301,18 @@ class Drive:
         try:
             for effect in effects(self.run, batch):
                 self._carry_out(effect)
+            self._ask()
         finally:
             self._busy = False
         self._drain()
 
     def _may_repeat(self, effect: StartTask) -> bool:
         step = self.run.graph.workflow.steps[effect.step]
-        return self._work(effect.step).effect in _HARMLESS or step.on_orphan == "rerun"
+        work = self._work(effect.step)
+        kind = work.effect
+        if work.effect_for is not None and effect.item is not None:
+            kind = work.effect_for(self.outputs.item(effect.step, effect.item))
+        return kind in _HARMLESS or step.on_orphan == "rerun"
 
     def _orphan(self, effect: StartTask) -> Fact:
         stopping = bool(self.run.stopping)
@@ -294,7 +344,10 @@ class Drive:
             while first is not None or facts:
                 fact = first or facts.popleft()
                 first = None
-                batch = decide(run, fact, wall())
+                now = wall()
+                batch = decide(run, fact, now)
+                if now >= self._growth.due:
+                    self._growth.look(now)
                 if self._answers and type(fact) is CommandReceived:
                     self._answer(fact.command, batch)
                 if batch:
@@ -312,10 +365,17 @@ class Drive:
                                 self._start(effect)
                             else:
                                 self._carry_out(effect)
+                if run.wanted:
+                    self._ask()
         except Exception as error:  # noqa: BLE001 - our own bug: it must surface, not look like success
             self._crash(error)
         finally:
             self._busy = False
+
+    def _ask(self) -> None:
+        """Find out what the core wants to know."""
+        for effect in asks(self.run):
+            self._carry_out(effect)
 
     # --- what waits for the journal ---
 
@@ -381,14 +441,48 @@ class Drive:
                 self._later(effect.delay, fact)
             case CancelTasks():
                 self._clear_timers()
+                self._errands.cancel()
                 for live in self._deadlines.running():
                     self._cancel(live, "cancelled")
             case CollectOutputs():
                 self._collect()
             case EndRun():
                 self._end()
+            case PrepareCall():
+                self.chore(self._prepare(effect))
+            case CheckGate():
+                self._errands.check_gate(effect)
+            case BreakTie():
+                self.chore(self._errands.break_tie(effect))
+            case StartDeadline():
+                self._later(max(0.0, effect.at - self.engine.wall()), DecisionExpired(effect.decision))
+            case AskDecider():
+                self.chore(self._errands.ask_decider(effect))
+            case Replan():
+                self.chore(self._errands.replan(effect))
+            case RememberFailure():
+                self.engine.errand(self._errands.keep(effect))  # the run may end before it is kept
             case _:
                 assert_never(effect)
+
+    async def _prepare(self, effect: PrepareCall) -> None:
+        """Make a call ready to be shown to whoever approves it."""
+        i, place_ = effect.step, (effect.iteration, effect.item, effect.attempt)
+        try:
+            args, _ = _plain(await self._arguments(effect))
+        except TaskFailure as error:
+            self.tell(CallPrepared(i, {}, "", *place_, self.clean(str(error)), error.kind))
+            return
+        work = self._work(i)
+        harmless = work.asks is not None and not work.asks(args)
+        call = self._call(work, i, args)
+        self.tell(CallPrepared(i, call, self._errands.digest(effect, call), *place_, harmless=harmless))
+
+    def _call(self, work: Work, i: int, args: dict[str, Any]) -> dict[str, Any]:
+        """A call as a person is shown it."""
+        if work.shown is not None:
+            return work.shown(args)
+        return {"uses": self.run.graph.workflow.steps[i].uses, "args": args}
 
     def _start(self, effect: StartTask) -> None:
         i = effect.step
@@ -411,15 +505,23 @@ class Drive:
         i, item = effect.step, effect.item
         fact: Fact
         try:
-            args = await self._arguments(effect) if i in run.graph.args or i in run.overrides else {}
+            args = (
+                await self._arguments(effect)
+                if i in run.graph.args or i in run.overrides or run.edits
+                else {}
+            )
+            if i in run.graph.guarded:
+                self._check_approval(work, effect, args)
             if work.direct is not None:
                 output = await work.direct(**args)
             else:
-                output = await work.perform(Scene(self._task(effect), args, self))
-            size = 8
+                output = await work.perform(Scene(self._task(effect), args, self, self._lessons(effect)))
+            size, bill = 8, _UNBILLED
+            if type(output) is Billed:
+                bill, output = output, output.output
             if type(output) is not int or not _LEAST <= output <= _MOST:
                 output, size = _plain(output)
-            fact = TaskReturned(i, output, effect.iteration, item, effect.attempt)
+            fact = TaskReturned(i, output, effect.iteration, item, effect.attempt, bill.usage, bill.calls)
             if not live.over:
                 self.outputs.keep(i, item, output, size)
         except asyncio.CancelledError:
@@ -430,6 +532,12 @@ class Drive:
                 raise
             else:
                 fact = self._raised(live, "error", "CancelledError: it cancelled itself", "CancelledError")
+        except _AnotherCall as other:
+            fact = other.call
+        except Unfinished:  # a child was let go of, as this run will be: it goes on elsewhere
+            live.over = True
+            live.lane.pop(live, None)
+            return
         except TaskFailure as error:
             fact = self._raised(live, error.kind, str(error))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the one boundary between users' code and ours
@@ -439,26 +547,54 @@ class Drive:
             live.lane.pop(live, None)
             self.tell(fact)
 
-    async def _arguments(self, effect: StartTask) -> dict[str, Any]:
+    def _lessons(self, effect: StartTask) -> str:
+        """What a gate said of earlier attempts at this task."""
+        tried = self.run.tried.get(place(effect.step, effect.item)) if self.run.tried else None
+        return gates.fenced(tried) if tried else ""
+
+    def _check_approval(self, work: Work, effect: StartTask, args: dict[str, Any]) -> None:
+        """What was approved is this call and no other. The last word before it is made."""
+        if effect.item is None and effect.step in self.run.graph.for_each:
+            return
+        if work.asks is not None and not work.asks(args):
+            return
+        call = self._call(work, effect.step, _plain(args)[0])
+        digest = self._errands.digest(effect, call)
+        if self.run.approved.get(place(effect.step, effect.item)) != digest:
+            at = (effect.iteration, effect.item, effect.attempt)
+            raise _AnotherCall(CallPrepared(effect.step, call, digest, *at))
+
+    async def _arguments(self, effect: StartTask | PrepareCall) -> dict[str, Any]:
         outputs, i = self.outputs, effect.step
-        absent = outputs.absent(outputs.template(i).reads)
-        fetched = await outputs.fetch(absent) if absent else None
+        fetched: dict[int, Any] = {}
+        while absent := self._unread(i, fetched):  # arguments may be changed while some of them are fetched
+            fetched |= await outputs.fetch(absent)
         args = outputs.arguments(i, effect.item, fetched)
         if isinstance(args, Failure):
             raise TaskFailure("expression", args.message)
+        edits = self.run.edits.get(place(i, effect.item)) if self.run.edits else None
+        if edits:
+            amended = self._work(i).amended
+            args = amended(args, edits) if amended is not None else {**args, **edits}
         return args
+
+    def _unread(self, i: int, fetched: Mapping[int, Any]) -> list[int]:
+        """Steps whose outputs the arguments read, and which are neither at hand nor fetched."""
+        if i not in self.run.graph.args and i not in self.run.overrides:
+            return []
+        return [j for j in self.outputs.absent(self.outputs.template(i).reads) if j not in fetched]
 
     def _raised(self, live: _Live, kind: str, error: str, name: str = "", trace: str = "") -> TaskRaised:
         effect = live.effect
         if live.cancelled and kind == "error":  # what it raised on its way out is not why it ended
             kind, error = live.cancelled, f"{self._why(live)}; then {error}"
-        mask = self._clean
+        mask = self.clean
         return TaskRaised(
             effect.step, mask(error), kind, name, effect.iteration, effect.item, effect.attempt,
             live.work.effect, mask(trace)[-4000:],
         )  # fmt: skip
 
-    def _clean(self, text: str) -> str:
+    def clean(self, text: str) -> str:
         """A text without secrets, and such as can be written down: a file name may hold anything."""
         return self.engine.mask(text).encode("utf-8", "backslashreplace").decode()
 
@@ -496,7 +632,7 @@ class Drive:
     def _expand(self, effect: ExpandMap) -> None:
         absent = self.outputs.absent(self.run.graph.for_each[effect.step].reads)
         if absent:
-            self._chore(self._expand_from(effect, absent))
+            self.chore(self._expand_from(effect, absent))
         else:
             self._expanded(effect, self.outputs.expand(effect.step))
 
@@ -505,7 +641,7 @@ class Drive:
 
     def _expanded(self, effect: ExpandMap, items: list[Any] | Failure) -> None:
         if isinstance(items, Failure):
-            error = self._clean(f"for_each: {items.message}")
+            error = self.clean(f"for_each: {items.message}")
             self.tell(TaskRaised(effect.step, error, "expression", iteration=effect.iteration))
             return
         self.outputs.open_map(effect.step, items)
@@ -515,7 +651,7 @@ class Drive:
         reads = [path for _, template in self.run.graph.outputs for path in template.reads]
         absent = self.outputs.absent(reads)
         if absent:
-            self._chore(self._collect_from(absent))
+            self.chore(self._collect_from(absent))
         else:
             self.tell(self._collected(None))
 
@@ -533,8 +669,8 @@ class Drive:
                 values[name] = value
         return OutputsCollected(values, errors)
 
-    def _chore(self, work: Coroutine[Any, Any, None]) -> None:
-        """Something of our own that has to wait for the store."""
+    def chore(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Something of our own that has to wait for someone."""
 
         def done(task: asyncio.Task[None]) -> None:
             self._chores.discard(task)
@@ -545,6 +681,7 @@ class Drive:
         chore = self.loop.create_task(work)
         self._chores.add(chore)
         chore.add_done_callback(done)
+        return chore
 
     # --- timers, and the end ---
 
@@ -573,9 +710,24 @@ class Drive:
         self.journal.release()
 
     def _end(self) -> None:
+        if self.flow.followers:
+            self.engine.errand(self._hand_on())
+            return
         self._close()
         if not self.finished.done():
             self.finished.set_result(result_of(self.run))
+
+    async def _hand_on(self) -> None:
+        """Begin what comes after this run, then be done with it."""
+        try:
+            followed_by = await self.engine.follow_up(self.flow, self.run)
+        except PenstockError as error:
+            self._crash(error)  # the run itself has ended and says how; this is what its owner must hear
+            return
+        self._close()
+        if not self.finished.done():
+            result = msgspec.structs.replace(result_of(self.run), followed_by=followed_by)
+            self.finished.set_result(result)
 
     def _crash(self, error: Exception) -> None:
         """We cannot go on. Say so; never pretend the run did."""
@@ -591,26 +743,39 @@ class Drive:
 
     # --- commands ---
 
-    def _problems(self, command: Command) -> tuple[Problem, ...]:
-        """What is wrong with a command that only someone who knows the tools can see."""
-        if not isinstance(command, InjectTasks) or self.flow.work_for is None:
-            return ()
+    def _problems(self, command: Command) -> tuple[tuple[Problem, ...], tuple[StepId, ...]]:
+        """What only someone who knows the tools can see: what is wrong, and what needs approval."""
+        if isinstance(command, ReplanDag) and self.engine.planner is None:
+            return (Problem("there is no planner to ask", "add the steps with inject_tasks"),), ()
+        return self.look_over(command.steps) if isinstance(command, InjectTasks) else ((), ())
+
+    def look_over(self, steps: Sequence[Step]) -> tuple[tuple[Problem, ...], tuple[StepId, ...]]:
+        if self.flow.work_for is None:
+            return (), ()
         problems: list[Problem] = []
-        for step in command.steps:
+        guarded: list[StepId] = []
+        config = self.run.graph.workflow.config
+        for step in steps:
             try:
-                self.flow.work_for(step)
+                work = self.flow.work_for(step)
+                if guards(step.approval or config.approval, critical=work.effect == "destructive"):
+                    guarded.append(step.id)
             except UnknownTool as error:
                 problems.append(Problem(str(error), where=str(step.id)))
             except DefinitionError as error:
                 problems.extend(error.problems)
-        return tuple(problems)
+        return tuple(problems), tuple(guarded)
 
     async def _outputs_for(self, command: Command) -> dict[int, Any]:
-        """Outputs of ended steps that an injection's control expressions would read."""
-        if not isinstance(command, InjectTasks):
-            return {}
+        """Outputs that the core needs to carry out a command."""
+        if isinstance(command, Decide) and command.verb == "accept":
+            return await self._errands.result_of(command)
+        return await self.late_outputs(command.steps) if isinstance(command, InjectTasks) else {}
+
+    async def late_outputs(self, steps: Sequence[Step]) -> dict[int, Any]:
+        """Outputs of ended steps that the control expressions of new ones would read."""
         try:
-            graph = extend(self.run.graph, command.steps)
+            graph = extend(self.run.graph, steps)
         except DefinitionError:
             return {}  # it will be refused
         before, phase = self.run.graph.control, self.run.phase
@@ -664,9 +829,11 @@ class Drive:
         if self.id.count("/") >= DEEPEST:
             raise TaskFailure("child", f"runs are nested {DEEPEST} deep; does a workflow call itself?")
         id = child_id(self.id, task.step, iteration=task.iteration, item=task.item, attempt=task.attempt)
-        child = await self.engine.child(flow, inputs, run=id, parent=self.id)
+        allowance = usage.left(self.run, self.run.graph.index[task.step])
+        child = await self.engine.child(flow, inputs, run=id, parent=self.id, allowance=allowance)
         if isinstance(child, Result):
             return child
+        self._errands.mind(child, task)
         try:
             return await child.result()
         except asyncio.CancelledError:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from penstock.engines.base import Result, result_of
+from penstock.engines.base import Decider, Planner, Result, TieBreaker, result_of
 from penstock.engines.checkpoints import newest
-from penstock.engines.drive import Drive
+from penstock.engines.drive import GRACE, Drive
 from penstock.engines.threads import Threads
 from penstock.errors import CommandRejected, Conflict, PenstockError
 from penstock.ids import RunId, StepId
 from penstock.policy.masking import mask
+from penstock.policy.routing import DEEPEST
 from penstock.run.commands import Command
 from penstock.run.decide import decide
 from penstock.run.effects import owed
@@ -23,6 +24,10 @@ from penstock.run.state import Run
 from penstock.steps.base import Prepared
 from penstock.store import owner
 from penstock.store.base import Journal, NewRun, Store
+from penstock.workflow.inputs import check_inputs
+
+FOLLOWS = "+"
+"""Stands in the id of a run between the run before it and its workflow's name."""
 
 
 class NativeEngine:
@@ -31,12 +36,24 @@ class NativeEngine:
     name = "native"
 
     def __init__(
-        self, store: Store, *, wall: Callable[[], float] = time.time, mask: Callable[[str], str] = mask
+        self,
+        store: Store,
+        *,
+        wall: Callable[[], float] = time.time,
+        mask: Callable[[str], str] = mask,
+        tie_breaker: TieBreaker | None = None,
+        planner: Planner | None = None,
+        decider: Decider | None = None,
+        summarise: Callable[..., str] | None = None,
     ) -> None:
         self.store = store
         self.wall = wall
         self.mask = mask
         """Takes out of messages, errors and traces what nobody should read there."""
+        self.tie_breaker = tie_breaker
+        self.planner = planner
+        self.decider = decider
+        self.summarise = summarise
         self.live: dict[RunId, Drive] = {}
         self._threads: Threads | None = None
         self._delivering = False
@@ -51,11 +68,13 @@ class NativeEngine:
         *,
         run: RunId,
         parent: RunId | None = None,
+        allowance: Mapping[str, float] | None = None,
     ) -> Drive:
         """Begin a run. It goes on by itself."""
         graph = flow.graph
         state = Run(run, graph, reducers=flow.reducers)
-        batch = decide(state, RunRequested(inputs, self.name, parent, flow.durations), self.wall())
+        request = RunRequested(inputs, self.name, parent, flow.durations, allowance or {})
+        batch = decide(state, request, self.wall())
         new = NewRun(
             run=run, workflow=graph.workflow, hash=graph.hash, children=flow.children, parent=parent,
             source=flow.source,
@@ -94,17 +113,40 @@ class NativeEngine:
         return drive
 
     async def child(
-        self, flow: Prepared, inputs: Mapping[str, Any], *, run: RunId, parent: RunId
+        self,
+        flow: Prepared,
+        inputs: Mapping[str, Any],
+        *,
+        run: RunId,
+        parent: RunId,
+        allowance: Mapping[str, float],
     ) -> Drive | Result:
         """Begin a child run, or find the one that a crashed parent had begun."""
         try:
-            return await self.start(flow, inputs, run=run, parent=parent)
+            return await self.start(flow, inputs, run=run, parent=parent, allowance=allowance)
         except Conflict:
             events = await self.store.load(run)
             folded = replay(run, flow.graph, events, reducers=flow.reducers)
             if folded.ended:
                 return result_of(folded)
             return await self.resume(flow, run)
+
+    async def follow_up(self, flow: Prepared, run: Run) -> RunId | None:
+        """Begin what a workflow says comes after it. No more than three deep: nothing goes on for ever."""
+        key = "on_complete" if run.status == "succeeded" else "on_failure"
+        find = flow.followers.get(key)
+        if find is None or run.status == "aborted" or run.id.count(FOLLOWS) >= DEEPEST:
+            return None
+        follower = find()
+        workflow = follower.graph.workflow
+        given = {**run.outputs, "run_id": run.id, "status": run.status, "reason": run.reason}
+        inputs = {name: given[name] for name in workflow.inputs if given.get(name) is not None}
+        id = RunId(f"{run.id}{FOLLOWS}{workflow.name}")
+        try:
+            await self.start(follower, check_inputs(workflow, inputs), run=id)
+        except Conflict:
+            return id  # it was begun before
+        return id
 
     def _drive(self, flow: Prepared, run: Run, journal: Journal) -> Drive:
         drive = self.live[run.id] = Drive(self, flow, run, journal)
@@ -117,9 +159,13 @@ class NativeEngine:
         """A command from another process."""
         drive = self.live.get(run)
         if drive is not None:
-            task = asyncio.get_running_loop().create_task(self._obey(drive, command))
-            self._errands.add(task)
-            task.add_done_callback(self._errands.discard)
+            self.errand(self._obey(drive, command))
+
+    def errand(self, work: Coroutine[Any, Any, None]) -> None:
+        """Something that belongs to no run."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._errands.add(task)
+        task.add_done_callback(self._errands.discard)
 
     async def _obey(self, drive: Drive, command: Command) -> None:
         reason = ""
@@ -148,6 +194,8 @@ class NativeEngine:
                 drive.abort(reason)
         await asyncio.gather(*(drive.leave(reason) for drive in kept))
         await asyncio.gather(*(drive.finished for drive in drives), return_exceptions=True)
+        if self._errands:
+            await asyncio.wait(self._errands, timeout=GRACE)
         if self._threads is not None:
             self._threads.shutdown()
 

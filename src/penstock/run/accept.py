@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.errors import DefinitionError
 from penstock.ids import StepId
-from penstock.run import orphans
+from penstock.run import asking, points
 from penstock.run.commands import (
     Abort,
     Checkpoint,
@@ -34,6 +34,8 @@ from penstock.run.events import (
     CommandAccepted,
     CommandRefused,
     DagChanged,
+    DecisionMade,
+    DecisionRequired,
     Event,
     StateUpdated,
     TaskSkipped,
@@ -42,11 +44,10 @@ from penstock.run.events import (
 )
 from penstock.run.evolve import evolve
 from penstock.run.facts import CommandReceived
-from penstock.run.state import BACKOFF, DORMANT, FAILED, WAITING, Run
+from penstock.run.state import ASKING, BACKOFF, DORMANT, FAILED, WAITING, Run
 from penstock.workflow.amend import amended
 from penstock.workflow.findings import did_you_mean
 from penstock.workflow.graph import extend
-from penstock.workflow.support import unsupported_in
 
 UNSTARTED = (WAITING, DORMANT, BACKOFF)
 
@@ -64,10 +65,11 @@ def command(run: Run, fact: CommandReceived, now: float, batch: list[Event]) -> 
         evolve(run, event)
         batch.append(event)
         return
+    moot = _moot(run, asked)
     event = CommandAccepted(run.seq + 1, now, asked)
     evolve(run, event)
     batch.append(event)
-    for make in _consequences(run, fact):
+    for make in [*moot, *_consequences(run, fact)]:
         event = make(run.seq + 1, now)
         evolve(run, event)
         batch.append(event)
@@ -99,11 +101,11 @@ def _refusal(run: Run, asked: Command) -> str:
         case InjectTasks():
             return _bad_injection(run, asked)
         case Decide():
-            return orphans.refusal(run, asked)
-        case Checkpoint():
+            return asking.refusal(run, asked)
+        case ReplanDag():
+            return "" if asked.requirement else "an empty requirement"
+        case Checkpoint() | RequestDecision():
             return ""
-        case RequestDecision() | ReplanDag():
-            return f"{type(asked).__struct_config__.tag} is not carried out by this version"
 
 
 def _consequences(run: Run, fact: CommandReceived) -> list[Callable[[int, float], Event]]:
@@ -119,15 +121,47 @@ def _consequences(run: Run, fact: CommandReceived) -> list[Callable[[int, float]
             return [_skipping(run, run.graph.ids[i], asked.reason) for i in _layer(run, asked.layer)]
         case InjectTasks():
             control = _late_control(run, asked, fact)
-            return [lambda seq, now: DagChanged(seq, now, asked.steps, asked.by, control)]
+            guarded = fact.guarded
+            return [lambda seq, now: DagChanged(seq, now, asked.steps, asked.by, {}, guarded, control)]
         case Message():
             return [lambda seq, now: StateUpdated(seq, now, {"messages": [_said(asked, now)]})]
-        case Decide():
-            return orphans.answers(run, asked)
+        case RequestDecision():
+            return [asking.requested(run, asked.summary, asked.by)]
+        case ReplanDag():
+            return [asking.replanning(run, asked.requirement, "")]
+        case ModifyArgs():
+            return _asked_anew(run, asked)
         case Checkpoint():
             return [lambda seq, now: Checkpointed(seq, now, f"{run.id}@{seq}")]
         case _:
             return []
+
+
+def _moot(run: Run, asked: Command) -> list[Callable[[int, float], Event]]:
+    """Questions about a step that someone simply has tried again."""
+    if not isinstance(asked, RetryStep):
+        return []
+    return [
+        _superseded(question, asked, "the step is tried again")
+        for question in run.decisions.values()
+        if question.step == asked.step
+    ]
+
+
+def _asked_anew(run: Run, asked: ModifyArgs) -> list[Callable[[int, float], Event]]:
+    """An approval is for the call as it was: with other arguments it is asked for again."""
+    return [
+        _superseded(question, asked, "its arguments were changed")
+        for question in run.decisions.values()
+        if question.kind == "approval" and question.step == asked.step
+    ]
+
+
+def _superseded(question: DecisionRequired, asked: Command, why: str) -> Callable[[int, float], Event]:
+    return lambda seq, now: DecisionMade(
+        seq, now, question.decision, "superseded", question.step, question.iteration, question.item,
+        asked.by, why, None, question.kind,
+    )  # fmt: skip
 
 
 def _late_control(run: Run, asked: InjectTasks, fact: CommandReceived) -> dict[StepId, dict[str, Any]]:
@@ -156,8 +190,16 @@ def _known(run: Run, step: StepId) -> str:
 
 
 def _unstarted(run: Run, step: StepId) -> str:
-    phase = run.phase[run.graph.index[step]]
-    return "" if phase in UNSTARTED else f"too late: {step} is {run.step_status(run.graph.index[step])}"
+    i = run.graph.index[step]
+    return "" if _may_start_yet(run, i) else f"too late: {step} is {run.step_status(i)}"
+
+
+def _may_start_yet(run: Run, i: int) -> bool:
+    """A step that a person is asked to approve has not been started either."""
+    if run.phase[i] != ASKING:
+        return run.phase[i] in UNSTARTED
+    step = run.graph.ids[i]
+    return any(asked.kind == "approval" and asked.step == step for asked in run.decisions.values())
 
 
 def _not_failed(run: Run, step: StepId) -> str:
@@ -166,7 +208,7 @@ def _not_failed(run: Run, step: StepId) -> str:
 
 
 def _layer(run: Run, layer: int) -> list[int]:
-    return [i for i, at in enumerate(run.graph.layers) if at == layer and run.phase[i] in UNSTARTED]
+    return [i for i, at in enumerate(run.graph.layers) if at == layer and _may_start_yet(run, i)]
 
 
 def _bad_args(run: Run, asked: ModifyArgs) -> str:
@@ -180,13 +222,8 @@ def _bad_args(run: Run, asked: ModifyArgs) -> str:
 def _bad_injection(run: Run, asked: InjectTasks) -> str:
     if not asked.steps:
         return "no steps to inject"
-    barred = next((step for step in asked.steps if step.uses.startswith("py:")), None)
-    if barred is not None:
-        return f"{barred.id}: `py:` steps are allowed only in workflow files, not in injections"
-    approval = run.graph.workflow.config.approval
-    missing = [problem for step in asked.steps for problem in unsupported_in(step, approval)]
-    if missing:
-        return "; ".join(map(str, missing))
+    if wrong := points.barred(asked.steps):
+        return wrong
     try:
         extend(run.graph, asked.steps)
     except DefinitionError as error:

@@ -14,15 +14,19 @@ import msgspec
 from msgspec import UNSET
 
 from penstock.policy import retry as retry_policy
-from penstock.run import accept, orphans, reducers
+from penstock.run import accept, asking, choosing, gating, orphans, points, reducers
+from penstock.run.choosing import fingerprint
 from penstock.run.commands import Decide
 from penstock.run.control import control_values, too_large
+from penstock.run.effects import PrepareCall
 from penstock.run.events import (
     BudgetWarned,
     CommandAccepted,
     Event,
+    GateStarted,
     LayerStarted,
     MapStarted,
+    ModelCalled,
     StateUpdated,
     TaskCompleted,
     TaskFailed,
@@ -37,20 +41,39 @@ from penstock.run.events import (
 from penstock.run.evolve import TIMEOUT, evolve
 from penstock.run.facts import (
     BackoffElapsed,
+    CallPrepared,
+    ChildEscalated,
     CommandReceived,
+    DecisionExpired,
     Fact,
+    GateFinished,
     ItemsCounted,
     OutputsCollected,
     ProcessLeaving,
+    Replanned,
     RunReopened,
     RunRequested,
     StorageStalled,
     TaskOrphaned,
     TaskRaised,
     TaskReturned,
+    TieBroken,
     TimeRanOut,
 )
-from penstock.run.state import ASKING, BACKOFF, DORMANT, ENDED, RUNNING, SKIPPED, SUCCEEDED, WAITING, Run, dig
+from penstock.run.state import (
+    ASKING,
+    BACKOFF,
+    DORMANT,
+    ENDED,
+    RUNNING,
+    SKIPPED,
+    SUCCEEDED,
+    WAITING,
+    Run,
+    dig,
+    place,
+)
+from penstock.run.summary import preview
 from penstock.workflow.expr import Failure, Path
 from penstock.workflow.graph import ALL_DONE, ALL_SUCCESS, ANY_SUCCESS, bottom_levels
 
@@ -62,13 +85,19 @@ UNCERTAIN = (
 def decide(run: Run, fact: Fact, now: float) -> list[Event]:
     """Everything that follows from `fact`, in order, already folded into `run`."""
     batch: list[Event] = []
-    if type(fact) is TaskReturned and fact.item is None:  # most facts are of this kind
-        _complete(run, fact, fact.output, now, batch)
-        _advance(run, now, batch)
-        return batch
+    if type(fact) is TaskReturned:
+        if fact.calls:
+            _note_calls(run, fact, now, batch)
+        if fact.item is None and fact.step not in run.graph.gates:  # most facts are of this kind
+            _complete(run, fact, fact.output, now, batch)
+            _advance(run, now, batch)
+            return batch
     match fact:
         case TaskReturned():
-            _returned(run, fact, now, batch)
+            if fact.step in run.graph.gates:
+                _begin_gate(run, fact, now, batch)
+            else:
+                _returned(run, fact, now, batch)
         case TaskRaised():
             _raised(run, fact, now, batch)
         case ItemsCounted():
@@ -78,21 +107,17 @@ def decide(run: Run, fact: Fact, now: float) -> list[Event]:
         case CommandReceived():
             if run.ended:
                 return batch  # its last event stays its last
-            output = orphans.given(run, fact.command) if isinstance(fact.command, Decide) else None
             accept.command(run, fact, now, batch)
             if isinstance(fact.command, Decide):
-                if output is not None and isinstance(batch[0], CommandAccepted):
-                    _returned(run, output, now, batch)
-                for i in [i for i, state in run.maps.items() if state.count >= 0]:
-                    _close_map(run, i, now, batch)  # its last open item may just have been decided
+                _decided(run, fact, now, batch)
         case OutputsCollected():
-            if run.open == 0 and not run.ended:
+            if run.complete and not run.ended:
                 _end(run, fact, now, batch)
             return batch
         case RunRequested():
             event = WorkflowStarted(
                 run.seq + 1, now, run.graph.workflow.name, run.graph.hash, fact.inputs, fact.engine,
-                fact.parent, fact.durations,
+                fact.parent, fact.durations, fact.allowance,
             )  # fmt: skip
             emit(run, batch, event)
         case ProcessLeaving():
@@ -114,9 +139,46 @@ def decide(run: Run, fact: Fact, now: float) -> list[Event]:
             if not run.ended and not run.stopping:
                 emit(run, batch, BudgetWarned(run.seq + 1, now, TIMEOUT, fact.limit, fact.limit))
         case _:
-            assert_never(fact)
+            _adapt(run, fact, now, batch)
     _advance(run, now, batch)
     return batch
+
+
+def _adapt(
+    run: Run,
+    fact: CallPrepared | GateFinished | TieBroken | DecisionExpired | Replanned | ChildEscalated,
+    now: float,
+    batch: list[Event],
+) -> None:
+    """What engines report of approvals, gates, ties, deadlines and planners."""
+    match fact:
+        case CallPrepared(harmless=True):
+            _start_unasked(run, fact)
+        case CallPrepared():
+            asking.approve(run, fact, now, batch)
+            if fact.item is not None and fact.step in run.maps:
+                _enqueue(run, fact.step)
+                _close_map(run, fact.step, now, batch)
+        case GateFinished():
+            if gating.finished(run, fact, now, batch):
+                _returned(run, _passed(fact), now, batch)
+            elif fact.item is not None and fact.step in run.maps:
+                _close_map(run, fact.step, now, batch)
+        case TieBroken():
+            choosing.tie_broken(run, fact, now, batch)
+        case DecisionExpired():
+            asking.expired(run, fact, now, batch)
+        case Replanned():
+            points.replanned(run, fact, now, batch)
+        case ChildEscalated():
+            gating.copied(run, fact, now, batch)
+        case _:
+            assert_never(fact)
+
+
+def _note_calls(run: Run, fact: TaskReturned, now: float, batch: list[Event]) -> None:
+    for call in fact.calls:
+        emit(run, batch, ModelCalled(run.seq + 1, now, run.graph.ids[fact.step], call))
 
 
 def emit(run: Run, batch: list[Event], event: Event) -> None:
@@ -128,11 +190,50 @@ def emit(run: Run, batch: list[Event], event: Event) -> None:
 # --- what came back ---------------------------------------------------------------------------
 
 
+def _begin_gate(run: Run, fact: TaskReturned, now: float, batch: list[Event]) -> None:
+    """A result counts only when its gate has been passed; until then it is kept safe."""
+    step = run.graph.ids[fact.step]
+    event = GateStarted(
+        run.seq + 1, now, step, fact.iteration, fact.item, fact.attempt, fact.output, "", fact.usage
+    )
+    emit(run, batch, event)
+
+
+def _start_unasked(run: Run, fact: CallPrepared) -> None:
+    """Nobody needs to be asked: the task may start as soon as there is a slot."""
+    at = place(fact.step, fact.item)
+    wanted = at in run.preparing
+    run.preparing.discard(at)
+    if run.stopping or run.ended or not wanted or not asking.still_to_start(run, fact):
+        return
+    run.unasked.add(at)
+    if fact.item is not None and fact.item in run.maps[fact.step].backoff:
+        run.maps[fact.step].fired.append(fact.item)
+    _enqueue(run, fact.step)
+
+
+def _passed(fact: GateFinished) -> TaskReturned:
+    return TaskReturned(fact.step, fact.output, fact.iteration, fact.item, fact.attempt)
+
+
+def _decided(run: Run, fact: CommandReceived, now: float, batch: list[Event]) -> None:
+    """What an accepted answer means for the task it is about."""
+    if batch and isinstance(batch[0], CommandAccepted):
+        output = asking.answer(run, fact, now, batch)
+        if output is not None:
+            _returned(run, output, now, batch)
+    for i in [i for i, state in run.maps.items() if state.count >= 0]:
+        _close_map(run, i, now, batch)  # its last open item may just have been decided
+
+
 def _returned(run: Run, fact: TaskReturned, now: float, batch: list[Event]) -> None:
     i, graph = fact.step, run.graph
     step = graph.ids[i]
     if fact.item is not None:
-        event = TaskCompleted(run.seq + 1, now, step, fact.output, fact.iteration, fact.item, fact.attempt)
+        event = TaskCompleted(
+            run.seq + 1, now, step, fact.output, fact.iteration, fact.item, fact.attempt, None, "",
+            fingerprint(fact.output) if i in graph.looped else "", fact.usage,
+        )  # fmt: skip
         emit(run, batch, event)
         _close_map(run, i, now, batch)
         return
@@ -152,10 +253,23 @@ def _complete(run: Run, fact: TaskReturned, output: Any, now: float, batch: list
             return
         update = found
     event = TaskCompleted(run.seq + 1, now, step, fact.output, fact.iteration, None, fact.attempt, control)
+    if graph.careful or fact.usage:
+        event = _annotated(run, i, event, output, fact)
     evolve(run, event)
     batch.append(event)
     if update:
         emit(run, batch, StateUpdated(run.seq + 1, now, update[0], update[1], step))
+
+
+def _annotated(run: Run, i: int, event: TaskCompleted, output: Any, fact: TaskReturned) -> TaskCompleted:
+    """With what loops, budgets and people want to know of an output."""
+    graph = run.graph
+    print_ = ""
+    if i in graph.looped:
+        state = run.maps.get(i)
+        print_ = fingerprint(output if state is None else sorted(state.prints.items()))
+    shown = preview(output) if graph.asks else ""
+    return msgspec.structs.replace(event, print=print_, usage=fact.usage, preview=shown)
 
 
 def _update(run: Run, i: int, output: Any) -> tuple[dict[str, Any], dict[str, Any]] | Failure:
@@ -187,12 +301,12 @@ def _raised(run: Run, fact: TaskRaised, now: float, batch: list[Event]) -> None:
     policy = step.retry or run.graph.workflow.config.retry or retry_policy.ONCE
     again: float | None = None
     error, kind = fact.error, fact.kind
-    spent = fact.attempt - (run.attempt_base.get(i, 0) if fact.item is None else run.maps[i].base)
+    spent = fact.attempt - _base(run, i, fact.item)
     if retry_policy.ambiguous(kind=fact.kind, effect=fact.effect, on_orphan=step.on_orphan):
         error += f"; {UNCERTAIN}"
     elif retry_policy.retries(policy, attempt=spent, kind=fact.kind, name=fact.name):
-        if run.stopping:
-            kind, error = "cancelled", f"{error}; not tried again: {run.stop_reason}"
+        if run.halted:
+            kind, error = "cancelled", f"{error}; not tried again: {run.halted}"
         elif fact.item is None or run.maps[i].failed is None:
             seed = f"{run.id}/{step.id}.{fact.iteration}.{fact.item}"
             again = retry_policy.delay(policy, attempt=spent, seed=seed)
@@ -203,6 +317,13 @@ def _raised(run: Run, fact: TaskRaised, now: float, batch: list[Event]) -> None:
     emit(run, batch, event)
     if fact.item is not None:
         _close_map(run, i, now, batch)
+
+
+def _base(run: Run, i: int, item: int | None) -> int:
+    """Attempts that do not count against `retry`: those before a `retry_step`, or that a gate refused."""
+    base = run.attempt_base.get(i, 0) if item is None else run.maps[i].base
+    tried = run.tried.get(place(i, item))
+    return max(base, tried[-1]["attempt"]) if tried else base
 
 
 def _failed(
@@ -251,39 +372,56 @@ def _close_map(run: Run, i: int, now: float, batch: list[Event]) -> None:
     state = run.maps[i]
     step, iteration = run.graph.ids[i], run.iterations.get(i, 1)
     attempt = run.attempts.get(i, 1)
-    if state.running or state.asking:
-        if not run.stopping and state.failed is None and (state.fired or state.next < state.count):
+    halted = run.halted
+    if state.running or (state.asking and not halted and not _moot(run, i)):
+        if not halted and state.failed is None and (state.fired or state.next < state.count):
             _enqueue(run, i)
         return
-    if state.failed is not None or (run.stopping and state.done < state.count):
+    if state.failed is not None or (halted and state.done < state.count):
         if state.failed is not None:
             error = f"item {state.failed} failed: {state.errors[state.failed]}"
         else:
-            error = f"{state.count - state.done} of {state.count} items did not run: {run.stop_reason}"
+            error = f"{state.count - state.done} of {state.count} items did not run: {halted}"
         kind = "error" if state.failed is not None else "cancelled"
         emit(run, batch, TaskFailed(run.seq + 1, now, step, error, kind, "", iteration, None, attempt))
     elif state.done == state.count:
         whole = state.outputs if state.outputs is not None else [None] * state.count
         _complete(run, TaskReturned(i, UNSET, iteration, None, attempt), whole, now, batch)
-    elif not run.stopping:
+    elif not halted:
         _enqueue(run, i)
+
+
+def _moot(run: Run, i: int) -> bool:
+    """Whether a map fails whatever is answered: all that is open is whether more items may start."""
+    if run.maps[i].failed is None:
+        return False
+    step = run.graph.ids[i]
+    return all(asked.kind == "approval" for asked in run.decisions.values() if asked.step == step)
 
 
 def _start_item(run: Run, i: int, now: float, batch: list[Event]) -> None:
     """Start the next item of an open map, and queue the map again while it may start more."""
     state = run.maps.get(i)
-    if state is None or state.failed is not None:
+    if state is None or state.failed is not None or run.halted:
         return
     cap = run.graph.workflow.steps[i].max_parallel
     if cap is not None and len(state.running) >= cap:
         return  # the next item to end queues the map again
     if state.fired:
-        item = state.fired.pop()
+        item = state.fired[-1]
         attempt = state.backoff[item] + 1
     elif state.next < state.count:
         item, attempt = state.next, state.base + 1
     else:
         return
+    if run.metered and asking.over_budget(run, i, now, batch):
+        return
+    if _needs_approval(run, i, item):
+        if state.fired:
+            state.fired.pop()
+        return
+    if state.fired:
+        state.fired.pop()
     step, iteration = run.graph.ids[i], run.iterations.get(i, 1)
     emit(run, batch, TaskStarted(run.seq + 1, now, step, iteration, item, attempt))
     if state.fired or state.next < state.count:
@@ -299,28 +437,52 @@ def _advance(run: Run, now: float, batch: list[Event]) -> None:
         return
     due = run.due
     if run.stopping:
-        if not run.swept:
+        if run.swept != "stopping":
             _stop(run, now, batch)
     elif len(due) == 1 and not run.ready and _starts_at_once(run, due[0]):
         _start(run, due.pop(), now, batch)  # a chain: nothing to order, nothing to judge
-    elif due:
-        _judge_due(run, now, batch)
-    if run.ready and not run.paused and not run.stopping:
-        _fill_slots(run, now, batch)
-    if not run.open and not run.unsettled:
+    else:
+        while due or run.choosing or run.left or run.points:
+            if run.points:
+                points.reach_points(run, now, batch)
+            if run.choosing or run.left:
+                choosing.choose_routes(run, now, batch)
+                choosing.skip_unchosen(run, now, batch)
+            _judge_due(run, now, batch)
+        if run.ending and run.swept != "ending":
+            _wind_up(run, now, batch)
+        if run.stopping:
+            _stop(run, now, batch)
+    if (run.ready or run.graph.waves) and not run.pauses and not run.stopping:
+        if run.graph.waves:
+            points.begin_wave(run, now, batch)
+            if run.stopping:
+                _stop(run, now, batch)
+            elif run.due or run.choosing or run.left:
+                _advance(run, now, batch)  # a rule added steps
+                return
+        if run.ready and not (run.decisions and run.holding):
+            _fill_slots(run, now, batch)
+    if not run.open and run.complete:
         _finish(run, now, batch)
 
 
 def _starts_at_once(run: Run, i: int) -> bool:
     """Whether nothing at all stands between this step and its start."""
+    graph = run.graph
     return not (
-        run.pending[i]
+        graph.careful
+        or run.metered
+        or run.pending[i]
         or run.phase[i]
-        or run.paused
-        or i in run.graph.when
-        or run.running >= run.graph.workflow.config.max_parallel
+        or run.pauses
+        or i in graph.when
+        or run.running >= graph.workflow.config.max_parallel
         or i in run.blamed
         or i in run.passed_over
+        or run.decisions
+        or run.ending
+        or run.points
     )
 
 
@@ -339,12 +501,12 @@ def _start(run: Run, i: int, now: float, batch: list[Event]) -> None:
 
 def _judge_due(run: Run, now: float, batch: list[Event]) -> None:
     """Let each step whose needs have spoken start or be skipped. Skips make more steps due."""
-    due, phase, when = run.due, run.phase, run.graph.when
+    due, phase, when, barriers = run.due, run.phase, run.graph.when, run.graph.barriers
     at = 0
     while at < len(due):
         i = due[at]
         at += 1
-        if phase[i] != WAITING or run.queued[i]:
+        if phase[i] != WAITING or run.queued[i] or ((barriers or run.preparing) and _barred(run, i)):
             continue
         plain = not (i in run.blamed or i in run.passed_over or run.pending[i])
         skipped = None if plain else _join(run, i)
@@ -353,6 +515,13 @@ def _judge_due(run: Run, now: float, batch: list[Event]) -> None:
         elif i not in when or _condition(run, i, now, batch):
             _enqueue(run, i)
     due.clear()
+
+
+def _barred(run: Run, i: int) -> bool:
+    """Whether the step depends on a loop that may turn again, or is being asked about."""
+    if run.preparing and (i, -1) in run.preparing:
+        return True
+    return not all(router in run.settled for router in run.graph.barriers.get(i, ()))
 
 
 def _join(run: Run, i: int) -> tuple[str, str] | None:
@@ -457,38 +626,91 @@ def _fill_slots(run: Run, now: float, batch: list[Event]) -> None:
     order = (run.rank or _rank(run))[1]
     ready = run.ready
     slots = graph.workflow.config.max_parallel
+    aside: list[int] = []
     while ready and run.running < slots:
-        i = order[heappop(ready)]
+        at = heappop(ready)
+        i = order[at]
         if not queued[i]:
             continue  # held back since
+        if graph.careful or run.metered:
+            if run.wave and run.wave.get(i) != run.iterations.get(i, 1):
+                aside.append(at)  # it belongs to the next wave
+                continue
+            if run.metered and phase[i] != RUNNING and asking.over_budget(run, i, now, batch):
+                aside.append(at)
+                break
+            if phase[i] in (WAITING, BACKOFF) and _needs_approval(run, i, None):
+                queued[i] = 0
+                continue
         queued[i] = 0
-        at = phase[i]
-        if at in (WAITING, BACKOFF):
-            _start(run, i, now, batch)
-        elif at == RUNNING:
+        if phase[i] == RUNNING:
             _start_item(run, i, now, batch)
+        elif phase[i] in (WAITING, BACKOFF):
+            _start(run, i, now, batch)
+    for at in aside:
+        heappush(ready, at)
+
+
+def _needs_approval(run: Run, i: int, item: int | None) -> bool:
+    """Whether a person has to be asked first; if so, the call is made ready to be shown."""
+    if i not in run.graph.guarded or (item is None and i in run.graph.for_each):
+        return False
+    at = place(i, item)
+    if at in run.approved:
+        return False
+    if at in run.unasked:
+        run.unasked.discard(at)
+        return False
+    if at not in run.preparing:
+        run.preparing.add(at)
+        iteration = run.iterations.get(i, 1)
+        if item is None:
+            attempt = run.attempts[i] + 1 if i in run.attempts else 1
+        else:
+            state = run.maps[i]
+            attempt = state.backoff.get(item, state.base) + 1
+        run.wanted.append(PrepareCall(i, iteration, item, attempt))
+    return True
 
 
 def _stop(run: Run, now: float, batch: list[Event]) -> None:
     """The run is being stopped: end everything that is not running right now."""
-    run.swept = True
+    run.swept = "stopping"
     run.due.clear()
     run.ready.clear()
     kind = "command" if run.stopping == "abort" else "run_ended"
     for i, phase in enumerate(run.phase):
         if phase in (WAITING, DORMANT, ASKING):
             _skip(run, i, (kind, run.stop_reason), now, batch)
-        elif phase == BACKOFF:
-            attempt, step = run.attempts.get(i, 1), run.graph.ids[i]
-            error = f"not tried again: {run.stop_reason}"
-            iteration = run.iterations.get(i, 1)
-            emit(
-                run, batch,
-                TaskFailed(run.seq + 1, now, step, error, "cancelled", "", iteration, None, attempt),
-            )  # fmt: skip
-        elif phase == RUNNING and i in run.maps and run.maps[i].count >= 0:
-            _close_map(run, i, now, batch)
+        else:
+            _give_up(run, i, now, batch)
     run.due.clear()
+
+
+def _give_up(run: Run, i: int, now: float, batch: list[Event]) -> None:
+    """What waits to be tried again is not, and a map starts no more items."""
+    if run.phase[i] == BACKOFF:
+        attempt, iteration = run.attempts.get(i, 1), run.iterations.get(i, 1)
+        error = f"not tried again: {run.halted}"
+        failed = (run.graph.ids[i], error, "cancelled", "", iteration, None, attempt)
+        emit(run, batch, TaskFailed(run.seq + 1, now, *failed))
+    elif run.phase[i] == RUNNING and i in run.maps and run.maps[i].count >= 0:
+        _close_map(run, i, now, batch)
+
+
+def _wind_up(run: Run, now: float, batch: list[Event]) -> None:
+    """The run is to end by itself: open nothing more, and let what is under way finish."""
+    run.swept = "ending"
+    run.due.clear()
+    for i, phase in enumerate(run.phase):
+        if phase in (WAITING, DORMANT, ASKING):
+            run.queued[i] = 0
+            _skip(run, i, ("run_ended", run.ending), now, batch)
+        elif run.halted:
+            run.queued[i] = 0
+            _give_up(run, i, now, batch)
+    run.due.clear()
+    run.left.clear()
 
 
 def _finish(run: Run, now: float, batch: list[Event]) -> None:
@@ -507,9 +729,13 @@ def _end(run: Run, fact: OutputsCollected, now: float, batch: list[Event]) -> No
     elif run.failures:
         i = run.first_failure
         reason = f"step {run.graph.ids[i]} failed: {run.reasons[i][1]}"
+    elif run.shortfall:
+        reason = run.shortfall
     elif fact.errors:
         name, error = next(iter(fact.errors.items()))
         reason = f"output {name} could not be produced: {error}"
     produced = any(value is not None for value in fact.outputs.values())
+    if run.shortfall and not run.graph.outputs:
+        produced = SUCCEEDED in run.phase  # nothing was promised, and something was done
     status = "succeeded" if not reason else "partial" if produced else "failed"
     emit(run, batch, WorkflowCompleted(run.seq + 1, now, status, fact.outputs, reason))  # type: ignore[arg-type]  # one of three literals

@@ -39,12 +39,16 @@ class WorkflowStarted(_Event, frozen=True, tag="workflow_start", gc=False):
     parent: RunId | None = None
     durations: Mapping[StepId, float] = {}
     """Expected seconds of steps, where known: they order ready steps when slots are scarce."""
+    allowance: Mapping[str, float] = {}
+    """What the parent has left of its budgets."""
 
 
 class LayerStarted(_Event, frozen=True, tag="layer_start", gc=False):
     level: ClassVar[Level] = "debug"
 
     layer: int
+    wave: tuple[StepId, ...] = ()
+    """Under `ail: per_layer`, the steps that may start before the next decision."""
 
 
 class TaskStarted(_Event, frozen=True, tag="task_start", gc=False):
@@ -81,6 +85,12 @@ class TaskCompleted(_Event, frozen=True, tag="task_complete", gc=False):
     """The values below `output` that control expressions read, by dotted path."""
     ref: str = ""
     """Where a store keeps an output that is too large for its event."""
+    print: str = ""
+    """The output's fingerprint, for steps of a loop: three equal rounds are a stall."""
+    usage: Mapping[str, float] | None = None
+    """What the task cost, where known."""
+    preview: str = ""
+    """How the output begins, where someone may be asked about the run."""
 
 
 class TaskFailed(_Event, frozen=True, tag="task_error", gc=False):
@@ -133,10 +143,18 @@ class DecisionRequired(_Event, frozen=True, tag="decision_required", gc=False):
     iteration: int = 1
     item: int | None = None
     options: tuple[str, ...] = ()
+    """The verbs that answer it."""
     call: Mapping[str, Any] = {}
+    """What exactly would be called: `uses` and `args`."""
     digest: str = ""
     """Of (run, step, iteration, item, tool, arguments): what an approval is bound to."""
     deadline: float | None = None
+    """When it answers itself, in seconds since the epoch; None when it waits for ever."""
+    schema: Mapping[str, Any] = {}
+    """JSON Schema of the `args` of an answer, by verb."""
+    attempt: int = 1
+    holds: bool = False
+    """Nothing new starts while it is open."""
 
 
 class DecisionMade(_Event, frozen=True, tag="decision_made", gc=False):
@@ -148,6 +166,9 @@ class DecisionMade(_Event, frozen=True, tag="decision_made", gc=False):
     by: str = ""
     message: str = ""
     args: Mapping[str, Any] | None = None
+    kind: str = ""
+    digest: str = ""
+    """Of the call that was approved, as edited."""
 
 
 class CommandAccepted(_Event, frozen=True, tag="command_accepted", gc=False):
@@ -168,11 +189,30 @@ class RouteDecided(_Event, frozen=True, tag="route_decision", gc=False):
     rule: str
     iteration: int = 1
     candidates: tuple[StepId, ...] = ()
-    evaluated: tuple[Mapping[str, Any], ...] = ()
+    evaluated_conditions: tuple[Mapping[str, Any], ...] = ()
+    """Each with `expr`, `value` or `error`, `target`, why it was `closed`, and `us`: what it cost."""
     confidence: float | None = None
     needs_human: bool = False
     tie_breaker_used: bool = False
     reason: str = ""
+    print: str = ""
+    """Of a loop's round, when the route leads back."""
+
+
+class GateStarted(_Event, frozen=True, tag="gate_start", gc=False):
+    """A result is in, and its gate is being checked. Like a list of items, it is not part of the fold."""
+
+    level: ClassVar[Level] = "debug"
+
+    step: StepId
+    iteration: int = 1
+    item: int | None = None
+    attempt: int = 1
+    output: Any = UNSET
+    ref: str = ""
+    """Where a store keeps an output that is too large for its event."""
+    usage: Mapping[str, float] | None = None
+    """What the task cost, where known."""
 
 
 class GateChecked(_Event, frozen=True, tag="gate_result", gc=False):
@@ -182,6 +222,14 @@ class GateChecked(_Event, frozen=True, tag="gate_result", gc=False):
     item: int | None = None
     attempt: int = 1
     checks: tuple[Mapping[str, Any], ...] = ()
+    """Each with `name`, `status` (passed, failed or unavailable), `detail` and `ms`."""
+    tried: Mapping[str, Any] = {}
+    """What the next attempt is told of this one."""
+    then: Literal["complete", "again", "recheck", "escalate"] = "complete"
+    """What follows: the step is done, its task is tried again, checks that could not be made are made
+    again, or a person is called."""
+    retry_in: float = 0.0
+    """Seconds until that."""
 
 
 class GateEscalated(_Event, frozen=True, tag="gate_escalated", gc=False):
@@ -192,6 +240,11 @@ class GateEscalated(_Event, frozen=True, tag="gate_escalated", gc=False):
     iteration: int = 1
     item: int | None = None
     unrecoverable: bool = False
+    """The same result or the same failing signals three times: more of the same will not help."""
+    child: str = ""
+    """The child run and event that this is a copy of; the parent goes on."""
+    example: Mapping[str, Any] = {}
+    """What is remembered of the failure."""
 
 
 class DagChanged(_Event, frozen=True, tag="dag_changed", gc=False):
@@ -199,6 +252,10 @@ class DagChanged(_Event, frozen=True, tag="dag_changed", gc=False):
 
     added: tuple[Step, ...]
     by: str = ""
+    feeds: Mapping[StepId, Mapping[str, Any]] = {}
+    """Arguments of unstarted steps that take in what the new ones give; they wait for them."""
+    guarded: tuple[StepId, ...] = ()
+    """New steps that a person must approve because of what they call."""
     control: Mapping[StepId, Mapping[str, Any]] = {}
     """Values below the outputs of steps that had ended, now read by control expressions of the new ones."""
 
@@ -231,6 +288,7 @@ class BudgetWarned(_Event, frozen=True, tag="budget_warning", gc=False):
     budget: str
     used: float
     limit: float
+    step: StepId | None = None
 
 
 class WorkflowPaused(_Event, frozen=True, tag="workflow_paused", gc=False):
@@ -282,6 +340,7 @@ Event = (
     | CommandAccepted
     | CommandRefused
     | RouteDecided
+    | GateStarted
     | GateChecked
     | GateEscalated
     | DagChanged

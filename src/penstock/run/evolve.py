@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.ids import StepId
 from penstock.run import reducers
 from penstock.run.commands import Abort, Command, ModifyArgs, RetryStep
 from penstock.run.events import (
@@ -23,6 +22,7 @@ from penstock.run.events import (
     Event,
     GateChecked,
     GateEscalated,
+    GateStarted,
     LayerStarted,
     MapStarted,
     ModelCalled,
@@ -41,18 +41,36 @@ from penstock.run.events import (
     WorkflowResumed,
     WorkflowStarted,
 )
+from penstock.run.questions import answer, ask, begin_gate, check_gate
+from penstock.run.release import (
+    close_map,
+    drop_questions,
+    recount,
+    release_failed,
+    release_skipped,
+    release_succeeded,
+    reopen,
+)
 from penstock.run.state import (
     ASKING,
     BACKOFF,
+    DORMANT,
     FAILED,
     RUNNING,
     SKIPPED,
     SUCCEEDED,
     WAITING,
+    Injection,
     MapState,
     Run,
+    place,
 )
-from penstock.workflow.graph import ALL_DONE, ANY_SUCCESS, extend
+from penstock.run.turns import finished, go_on, settled, take_route
+from penstock.run.usage import count_call, count_usage, meter
+from penstock.workflow.graph import extend
+
+KEPT_PREVIEWS = 12
+"""Beginnings of outputs that are kept for whoever is asked."""
 
 TIMEOUT = "timeout"
 """The budget whose end stops a run at once."""
@@ -63,6 +81,8 @@ def evolve(run: Run, event: Event) -> Run:
     if event.seq != run.seq + 1:
         msg = f"run {run.id} is at event {run.seq}; event {event.seq} does not follow"
         raise ValueError(msg)
+    if run.metered:
+        meter(run, event)
     run.seq = event.seq
     run.at = event.at
     _FOLDS[type(event)](run, event)
@@ -82,6 +102,7 @@ def _start(run: Run, event: TaskStarted) -> None:
         state.running[item] = event.attempt
         state.highest = max(state.highest, event.attempt)
         run.running += 1
+        run.calls += 1
         return
     phase = run.phase
     if phase[i] == BACKOFF:
@@ -90,11 +111,13 @@ def _start(run: Run, event: TaskStarted) -> None:
     if event.attempt != 1:
         run.attempts[i] = event.attempt
     else:
+        run.attempts.pop(i, None)
         run.openings += 1
     if i in run.graph.for_each:
         run.maps[i] = MapState(run.item_base.get(i, 0))
     else:
         run.running += 1
+        run.calls += 1
 
 
 def _complete(run: Run, event: TaskCompleted) -> None:
@@ -112,9 +135,14 @@ def _complete(run: Run, event: TaskCompleted) -> None:
             if state.outputs is None:
                 state.outputs = [None] * state.count
             state.outputs[event.item] = event.output
+        if event.print:
+            state.prints[event.item] = event.print
+        if event.usage:
+            count_usage(run, event.step, event.usage)
+        _forget(run, i, event.item)
         return
     if i in run.maps:
-        _close_map(run, i)
+        close_map(run, i)
     else:
         run.tasks.append(event.seq)
         if run.phase[i] == RUNNING:
@@ -124,10 +152,34 @@ def _complete(run: Run, event: TaskCompleted) -> None:
     run.open -= 1
     if event.control is not None:
         run.control[i] = event.control
+    if event.usage:
+        count_usage(run, event.step, event.usage)
+    if event.print:
+        run.prints[i] = event.print
+    if event.preview:
+        run.previews.pop(i, None)
+        run.previews[i] = event.preview
+        if len(run.previews) > KEPT_PREVIEWS:
+            del run.previews[next(iter(run.previews))]
+    if run.checking or run.approved:
+        _forget(run, i, None)
+    if i in run.graph.points:
+        run.points.append(i)
     if i in run.graph.routers:
-        run.unsettled.add(i)
+        run.unsettled[i] = ""
+        run.choosing.append(i)
     else:
-        _release_succeeded(run, i)
+        release_succeeded(run, i)
+        if run.returning or run.frames:
+            finished(run, i)
+
+
+def _forget(run: Run, i: int, item: int | None) -> None:
+    """The task is over: what a person allowed for it holds no longer."""
+    at = place(i, item)
+    run.checking.pop(at, None)
+    run.approved.pop(at, None)
+    run.edits.pop(at, None)
 
 
 def _fail(run: Run, event: TaskFailed) -> None:
@@ -137,7 +189,7 @@ def _fail(run: Run, event: TaskFailed) -> None:
         _fail_item(run, i, event.item, event)
         return
     if i in run.maps:
-        _close_map(run, i)
+        close_map(run, i)
     elif run.phase[i] == RUNNING:
         run.running -= 1
     elif run.phase[i] == BACKOFF:
@@ -153,16 +205,20 @@ def _fail(run: Run, event: TaskFailed) -> None:
     run.ended_at[i] = event.seq
     run.open -= 1
     run.reasons[i] = (event.kind, event.error)
-    if run.graph.workflow.steps[i].on_error == "continue":
-        _release_succeeded(run, i)
-        return
-    run.failures += 1
-    if run.first_failure < 0:
-        run.first_failure = i
+    _forget(run, i, None)
+    run.points.append(i)
+    passes = run.graph.workflow.steps[i].on_error == "continue"
+    if not passes:
+        run.failures += 1
+        if run.first_failure < 0:
+            run.first_failure = i
     if i in run.graph.routers:
-        run.unsettled.add(i)
-    else:
-        _release_failed(run, i)
+        run.unsettled[i] = ""
+        run.choosing.append(i)
+        return
+    (release_succeeded if passes else release_failed)(run, i)
+    if run.returning or run.frames:
+        finished(run, i)
 
 
 def _fail_item(run: Run, i: int, item: int, event: TaskFailed) -> None:
@@ -173,6 +229,8 @@ def _fail_item(run: Run, i: int, item: int, event: TaskFailed) -> None:
     elif item in state.backoff:
         del state.backoff[item]
         run.timers -= 1
+    elif item == state.next:
+        state.next += 1  # its call could not even be shown
     else:
         state.asking.pop(item, None)
     if event.retry_in is not None:
@@ -181,16 +239,11 @@ def _fail_item(run: Run, i: int, item: int, event: TaskFailed) -> None:
         return
     if run.stopping and event.kind == "cancelled":
         return  # it did not fail; it was not let finish
+    _forget(run, i, item)
     state.done += 1
     state.errors[item] = event.error
     if state.failed is None and run.graph.workflow.steps[i].on_item_error == "fail":
         state.failed = item
-
-
-def _close_map(run: Run, i: int) -> None:
-    state = run.maps.pop(i)
-    run.timers -= len(state.backoff)
-    run.item_base[i] = state.highest
 
 
 def _skip(run: Run, event: TaskSkipped) -> None:
@@ -198,55 +251,18 @@ def _skip(run: Run, event: TaskSkipped) -> None:
     if run.phase[i] == BACKOFF:
         run.timers -= 1
     elif run.phase[i] == ASKING:
-        _drop_questions(run, event.step)
+        drop_questions(run, event.step)
     run.phase[i] = SKIPPED
     run.ended_at[i] = event.seq
     run.open -= 1
     run.reasons[i] = (event.kind, event.reason)
-    if event.kind == "upstream_failed":
-        _release_failed(run, i)
-    else:
-        _release_skipped(run, i)
-
-
-def _release_succeeded(run: Run, i: int) -> None:
-    pending, due, joins = run.pending, run.due, run.graph.joins
-    for d in run.graph.dependents[i]:
-        left = pending[d] = pending[d] - 1
-        if not left or joins[d] == ANY_SUCCESS:
-            due.append(d)
-
-
-def _release_failed(run: Run, i: int) -> None:
-    pending, due, joins = run.pending, run.due, run.graph.joins
-    for d in run.graph.dependents[i]:
-        left = pending[d] = pending[d] - 1
-        run.blamed.setdefault(d, i)
-        if not left or joins[d] not in (ANY_SUCCESS, ALL_DONE):
-            due.append(d)  # the failure alone settles it; whatever else it needs
-
-
-def _release_skipped(run: Run, i: int) -> None:
-    pending, due = run.pending, run.due
-    for d in run.graph.dependents[i]:
-        left = pending[d] = pending[d] - 1
-        run.passed_over.setdefault(d, i)
-        if not left:
-            due.append(d)
-
-
-def _settle(run: Run, event: RouteDecided) -> None:
-    """A router has chosen. The parts that re-open a loop body belong to adaptive control."""
-    i = run.graph.index[event.step]
-    run.unsettled.discard(i)
-    if run.phase[i] == SUCCEEDED:
-        _release_succeeded(run, i)
-    else:
-        _release_failed(run, i)
-    if event.target is not None and event.target in run.graph.index:
-        target = run.graph.index[event.target]
-        run.phase[target] = WAITING
-        run.due.append(target)
+    run.unsettled.pop(i, None)
+    _forget(run, i, None)
+    (release_failed if event.kind == "upstream_failed" else release_skipped)(run, i)
+    if i in run.graph.routers:
+        settled(run, i)
+    elif run.returning or run.frames:
+        finished(run, i)
 
 
 def _obey(run: Run, command: Command) -> None:
@@ -255,7 +271,12 @@ def _obey(run: Run, command: Command) -> None:
         case Abort():
             run.stopping, run.stop_reason = "abort", command.reason or "aborted by command"
         case ModifyArgs():
-            run.overrides.setdefault(run.graph.index[command.step], {}).update(command.args)
+            i = run.graph.index[command.step]
+            run.overrides.setdefault(i, {}).update(command.args)
+            for at in [at for at in run.approved if at[0] == i]:
+                del run.approved[at]  # it was for another call
+            for at in [at for at in run.edits if at[0] == i]:  # the last word counts
+                run.edits[at] = {k: v for k, v in run.edits[at].items() if k not in command.args}
         case RetryStep():
             _retry(run, run.graph.index[command.step])
         case _:
@@ -266,92 +287,25 @@ def _retry(run: Run, first: int) -> None:
     """Open a failed step again, and everything that was skipped because it failed."""
     body = {first}
     stack = [first]
-    dependents = run.graph.dependents
     while stack:
-        for d in dependents[stack.pop()]:
+        for d in _after(run, stack.pop()):
             if d not in body and run.phase[d] == SKIPPED and run.reasons[d][0] == "upstream_failed":
                 body.add(d)
                 stack.append(d)
-    _reopen(run, body)
+    reopen(run, body)
 
 
-def _reopen(run: Run, body: set[int]) -> None:
-    """Let these steps run again as if they had never begun; ids of tasks stay unique."""
-    steps = run.graph.workflow.steps
-    for i in body:
-        _undo(run, i)
-    for i in body:
-        _recount(run, i)
-        _hold_back(run, i, body)
-    failed = (i for i in run.reasons if run.phase[i] == FAILED and steps[i].on_error != "continue")
-    run.first_failure = min(failed, default=-1)
-    run.due.extend(sorted(body))
-
-
-def _drop_questions(run: Run, step: StepId) -> None:
-    """Nobody needs an answer about this step any more."""
-    for id in [id for id, asked in run.decisions.items() if asked.step == step]:
-        del run.decisions[id]
-
-
-def _undo(run: Run, i: int) -> None:
-    """Forget that a step ended, or was under way."""
-    phase = run.phase[i]
-    if phase in (RUNNING, BACKOFF, ASKING, SUCCEEDED, FAILED):
-        run.attempt_base[i] = run.attempts[i] = run.attempts.get(i, 1)
-    if phase >= SUCCEEDED:
-        run.open += 1
-    if i in run.maps:
-        run.running -= len(run.maps[i].running)
-        _close_map(run, i)
-    elif phase == RUNNING:
-        run.running -= 1
-    elif phase == BACKOFF:
-        run.timers -= 1
-    if phase == FAILED and run.graph.workflow.steps[i].on_error != "continue":
-        run.failures -= 1
-    _drop_questions(run, run.graph.ids[i])
-    run.phase[i] = WAITING
-    run.ended_at[i] = 0
-    run.queued[i] = 0
-    run.reasons.pop(i, None)
-    run.control.pop(i, None)
-    run.unsettled.discard(i)
-
-
-def _hold_back(run: Run, i: int, body: set[int]) -> None:
-    """Let the dependents of a re-opened step wait for it again, unless they have begun."""
-    for d in run.graph.dependents[i]:
-        if d in body:
-            continue
-        if run.phase[d] == WAITING:
-            run.queued[d] = 0
-            _recount(run, d)
-            run.due.append(d)  # it may be free to start all the same
-        else:
-            run.pending[d] += 1
-
-
-def _recount(run: Run, i: int) -> None:
-    """Count the needs of a re-opened step afresh."""
-    run.blamed.pop(i, None)
-    run.passed_over.pop(i, None)
-    run.pending[i] = 0
-    for need in run.graph.needs[i]:
-        phase = run.phase[need]
-        if phase < SUCCEEDED or need in run.unsettled:
-            run.pending[i] += 1
-        elif phase == FAILED and run.graph.workflow.steps[need].on_error != "continue":
-            run.blamed.setdefault(i, need)
-        elif phase == SKIPPED:
-            kind = run.reasons[need][0]
-            (run.blamed if kind == "upstream_failed" else run.passed_over).setdefault(i, need)
+def _after(run: Run, i: int) -> tuple[int, ...]:
+    router = run.graph.routers.get(i)
+    return run.graph.dependents[i] + (router.forward if router else ())
 
 
 def _grow(run: Run, event: DagChanged) -> None:
     before = len(run.graph.ids)
-    run.graph = extend(run.graph, event.added)
-    run.injected.extend(event.added)
+    run.graph = extend(run.graph, event.added, feeds=event.feeds)
+    run.metered = run.metered or run.graph.metered
+    run.graph.guard(run.graph.index[step] for step in event.guarded)
+    run.injected.append(Injection(event.added, event.feeds, event.guarded))
     added = len(run.graph.ids) - before
     run.phase.extend(bytes(added))
     run.queued.extend(bytes(added))
@@ -360,7 +314,16 @@ def _grow(run: Run, event: DagChanged) -> None:
     run.open += added
     run.rank = None  # the order of starting has changed; it is made again, with the queue, when next needed
     for i in range(before, len(run.graph.ids)):
-        _recount(run, i)
+        if i in run.graph.dormant:
+            run.phase[i] = DORMANT
+        recount(run, i)
+        run.due.append(i)
+    for step, args in event.feeds.items():
+        i = run.graph.index[step]
+        run.overrides.setdefault(i, {}).update(args)
+        run.queued[i] = 0
+        run.preparing.discard((i, -1))
+        recount(run, i)
         run.due.append(i)
     for step, values in event.control.items():
         i = run.graph.index[step]
@@ -372,6 +335,9 @@ def _grow(run: Run, event: DagChanged) -> None:
 
 def _layer(run: Run, event: LayerStarted) -> None:
     run.layer = event.layer
+    if event.wave:
+        steps = [run.graph.index[step] for step in event.wave]
+        run.wave = {i: run.iterations.get(i, 1) for i in steps}
 
 
 def _map(run: Run, event: MapStarted) -> None:
@@ -388,6 +354,8 @@ def _begin(run: Run, event: WorkflowStarted) -> None:
     run.started_at = event.at
     run.inputs, run.engine, run.parent = event.inputs, event.engine, event.parent
     run.durations = event.durations
+    if event.allowance:
+        run.allowance, run.metered = event.allowance, True
 
 
 def _pause(run: Run, event: WorkflowPaused) -> None:
@@ -406,7 +374,8 @@ def _resume(run: Run, event: WorkflowResumed) -> None:
     if event.inputs is not None:
         run.inputs = event.inputs
     if event.reopened:
-        _reopen(run, {run.graph.index[step] for step in event.reopened})
+        run.ending = run.shortfall = run.swept = ""
+        reopen(run, {run.graph.index[step] for step in event.reopened})
     for step, args in event.overrides.items():
         run.overrides.setdefault(run.graph.index[step], {}).update(args)
 
@@ -418,8 +387,9 @@ def _unstop(run: Run) -> None:
         for i, (kind, reason) in run.reasons.items()
         if kind == "cancelled" or (run.phase[i] == SKIPPED and reason == run.stop_reason)
     }
-    run.stopping, run.stop_reason, run.swept = "", "", False
-    _reopen(run, stopped)
+    run.stopping, run.stop_reason, run.swept = "", "", ""
+    reopen(run, stopped)
+    go_on(run)
 
 
 def _end(run: Run, event: WorkflowCompleted) -> None:
@@ -431,37 +401,14 @@ def _abort(run: Run, event: WorkflowAborted) -> None:
 
 
 def _warn(run: Run, event: BudgetWarned) -> None:
+    run.warned.add(event.budget if event.step is None else f"{event.step}/{event.budget}")
     if event.budget == TIMEOUT and event.used >= event.limit:
         run.stopping, run.stop_reason = "timeout", f"timed out after {event.limit:g} s"
 
 
-def _ask(run: Run, event: DecisionRequired) -> None:
-    run.decisions[event.decision] = event
-    if event.step is None:
-        return
-    i = run.graph.index[event.step]
-    if event.item is not None:
-        state = run.maps[i]
-        state.asking[event.item] = state.running.pop(event.item)
-        run.running -= 1
-    else:
-        if run.phase[i] == RUNNING:
-            run.running -= 1
-        run.phase[i] = ASKING
-
-
-def _answer(run: Run, event: DecisionMade) -> None:
-    asked = run.decisions.pop(event.decision, None)
-    if asked is None or asked.step is None or event.verb != "retry":
-        return
-    i = run.graph.index[asked.step]
-    if asked.item is not None:
-        state = run.maps[i]
-        state.backoff[asked.item] = state.asking.pop(asked.item)
-    else:
-        run.phase[i] = BACKOFF
-        run.attempts[i] = run.attempts.get(i, 1)
-    run.timers += 1
+def _escalate(run: Run, event: GateEscalated) -> None:
+    if event.child:
+        run.copied.add(event.child)
 
 
 def _accept(run: Run, event: CommandAccepted) -> None:
@@ -490,16 +437,17 @@ _FOLDS: dict[type, Callable[[Run, Any], None]] = {
     WorkflowCompleted: _end,
     WorkflowAborted: _abort,
     BudgetWarned: _warn,
-    DecisionRequired: _ask,
-    DecisionMade: _answer,
-    RouteDecided: _settle,
+    DecisionRequired: ask,
+    DecisionMade: answer,
+    RouteDecided: take_route,
     CommandAccepted: _accept,
     CommandRefused: _refuse,
     DagChanged: _grow,
     Checkpointed: _note,
-    GateChecked: _note,
-    GateEscalated: _note,
-    ModelCalled: _note,
+    GateStarted: begin_gate,
+    GateChecked: check_gate,
+    GateEscalated: _escalate,
+    ModelCalled: count_call,
     SpeculationStarted: _note,
     SpeculationUsed: _note,
     SpeculationDiscarded: _note,

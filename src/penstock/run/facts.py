@@ -8,9 +8,9 @@ from typing import Any
 from msgspec import Struct
 
 from penstock.errors import Problem
-from penstock.ids import RunId, StepId
+from penstock.ids import DecisionId, RunId, StepId
 from penstock.run.commands import Command
-from penstock.workflow.spec import Effect
+from penstock.workflow.spec import Effect, Step
 
 
 class _Fact(Struct, frozen=True, gc=False):
@@ -24,6 +24,8 @@ class RunRequested(_Fact, frozen=True, gc=False):
     engine: str = "native"
     parent: RunId | None = None
     durations: Mapping[StepId, float] = {}
+    allowance: Mapping[str, float] = {}
+    """What the parent has left of its budgets."""
 
 
 class TaskReturned(_Fact, frozen=True, gc=False):
@@ -32,6 +34,10 @@ class TaskReturned(_Fact, frozen=True, gc=False):
     iteration: int = 1
     item: int | None = None
     attempt: int = 1
+    usage: Mapping[str, float] | None = None
+    """What a child run used, by the names of a budget."""
+    calls: tuple[Mapping[str, Any], ...] = ()
+    """Calls of models, for the record."""
 
 
 class TaskRaised(_Fact, frozen=True, gc=False):
@@ -75,7 +81,9 @@ class CommandReceived(_Fact, frozen=True, gc=False):
     problems: tuple[Problem, ...] = ()
     """What the engine found wrong with it that the core cannot know (an unknown tool, say)."""
     outputs: Mapping[int, Any] = {}
-    """Outputs of ended steps that an injection's control expressions read."""
+    """Outputs of ended steps that an injection reads; for `accept`, the result itself."""
+    guarded: tuple[StepId, ...] = ()
+    """Injected steps that a person must approve because of what they call."""
 
 
 class TimeRanOut(_Fact, frozen=True, gc=False):
@@ -117,6 +125,77 @@ class TaskOrphaned(_Fact, frozen=True, gc=False):
     tool: str = ""
 
 
+class CallPrepared(_Fact, frozen=True, gc=False):
+    """What a task that needs approval would call, exactly."""
+
+    step: int
+    call: Mapping[str, Any]
+    """`uses` and `args`, as a person may see them."""
+    digest: str
+    iteration: int = 1
+    item: int | None = None
+    attempt: int = 1
+    error: str = ""
+    """Why it cannot be said; then there is no call."""
+    kind: str = "error"
+    harmless: bool = False
+    """Nobody needs to be asked about it after all."""
+
+
+class GateFinished(_Fact, frozen=True, gc=False):
+    """The checks of a gate were made, as far as they could be."""
+
+    step: int
+    checks: tuple[Mapping[str, Any], ...]
+    output: Any
+    iteration: int = 1
+    item: int | None = None
+    attempt: int = 1
+    args: Mapping[str, Any] = {}
+    """What the task was called with: its shape is remembered when the gate gives up."""
+
+
+class TieBroken(_Fact, frozen=True, gc=False):
+    """A tie-breaker answered, or why it did not."""
+
+    step: int
+    target: str = ""
+    confidence: float = 0.0
+    reasoning: str = ""
+    error: str = ""
+    iteration: int = 1
+
+
+class DecisionExpired(_Fact, frozen=True, gc=False):
+    """The deadline of a decision passed."""
+
+    decision: DecisionId
+
+
+class Replanned(_Fact, frozen=True, gc=False):
+    """A planner proposes steps for a requirement, or says why it cannot."""
+
+    decision: DecisionId
+    steps: tuple[Step, ...] = ()
+    error: str = ""
+    feeds: str = ""
+    problems: tuple[Problem, ...] = ()
+    outputs: Mapping[int, Any] = {}
+    guarded: tuple[StepId, ...] = ()
+    """Steps that a person must approve because of what they call."""
+
+
+class ChildEscalated(_Fact, frozen=True, gc=False):
+    """A gate of a child run called for a person."""
+
+    step: int
+    child: str
+    reason: str
+    iteration: int = 1
+    item: int | None = None
+    unrecoverable: bool = False
+
+
 Fact = (
     RunRequested
     | TaskReturned
@@ -130,4 +209,10 @@ Fact = (
     | ProcessLeaving
     | RunReopened
     | TaskOrphaned
+    | CallPrepared
+    | GateFinished
+    | TieBroken
+    | DecisionExpired
+    | Replanned
+    | ChildEscalated
 )

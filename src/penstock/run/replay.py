@@ -33,4 +33,5 @@ def fold(run: Run, events: Iterable[Event], *, until: int | None = None) -> Run:
             run.seq, run.at = event.seq, event.at  # of an earlier version of the definition: it is gone
             continue
         evolve(run, event)
+    run.points.clear()  # whoever was to be asked about these steps has been
     return run

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from penstock.ids import CommandId, DecisionId, RunId, StepId
+from penstock.policy.masking import mask
 from penstock.workflow.expr import MISSING, Path
 from penstock.workflow.graph import Graph
 from penstock.workflow.spec import Step
@@ -30,20 +31,47 @@ PHASES = ("waiting", "dormant", "running", "backoff", "asking", "succeeded", "fa
 KEPT_MESSAGES = 100
 KEPT_TASKS = 200
 
-_BY_STEP = ("reasons", "attempts", "attempt_base", "item_base", "iterations", "control", "overrides")
+BY_STEP = (
+    "reasons", "attempts", "attempt_base", "item_base", "iterations", "iteration_base", "control",
+    "overrides", "previous", "prints", "rounds", "arrivals", "detoured", "previews", "unsettled",
+    "wave",
+)  # fmt: skip
 """Sparse fields of a run: step index to value."""
+
+BY_TASK = ("tried", "gate_base", "checking", "approved", "edits")
+"""Sparse fields of a run: (step index, item or -1) to value."""
 
 _DIGITS = bytes.maketrans(bytes(range(8)), b"01234567")
 """Phases as text, a digit a step: a snapshot of many steps stays small."""
 
 SCALARS = (
     "id", "seq", "at", "started_at", "parent", "engine", "inputs", "durations", "status_", "reason",
-    "outputs", "open", "running", "timers", "openings", "layer", "failures", "first_failure",
-    "stopping", "stop_reason", "context", "keys",
+    "outputs", "open", "running", "timers", "openings", "calls", "allowance", "metered", "layer",
+    "failures", "first_failure",
+    "stopping", "stop_reason", "ending", "shortfall", "context", "keys", "usage", "worked",
 )  # fmt: skip
 """Fields of a run that a snapshot holds as they are."""
 
 Reducer = Callable[[Any, Any], Any]
+
+Place = tuple[int, int]
+"""A step and its item; -1 where the step is no map."""
+
+
+def place(i: int, item: int | None) -> Place:
+    return (i, -1 if item is None else item)
+
+
+NUMBERED = ("asking", "running", "backoff", "errors", "prints")
+"""Fields of a map by item."""
+
+
+class Injection(msgspec.Struct, frozen=True):
+    """Steps that were added to a run."""
+
+    steps: tuple[Step, ...]
+    feeds: Mapping[StepId, Mapping[str, Any]] = {}
+    guarded: tuple[StepId, ...] = ()
 
 
 class MapState:
@@ -51,7 +79,7 @@ class MapState:
 
     __slots__ = (
         "asking", "backoff", "base", "count", "done", "errors", "failed", "fired", "highest", "next",
-        "outputs", "running", "seq",
+        "outputs", "prints", "running", "seq",
     )  # fmt: skip
 
     def __init__(self, base: int = 0) -> None:
@@ -76,12 +104,14 @@ class MapState:
         """The first of them, when one failure fails the step."""
         self.outputs: list[Any] | None = None
         """Only kept when a control expression or `set` reads the step's output."""
+        self.prints: dict[int, str] = {}
+        """Fingerprints of items, in loops."""
         self.fired: list[int] = []
         """Scratch: items whose backoff has elapsed."""
 
     def snapshot(self) -> dict[str, Any]:
         whole = {name: getattr(self, name) for name in self.__slots__ if name != "fired"}
-        for name in ("asking", "running", "backoff", "errors"):
+        for name in NUMBERED:
             whole[name] = {str(item): value for item, value in sorted(whole[name].items())}
         return whole
 
@@ -90,30 +120,49 @@ class Run:
     """One execution of a workflow, folded. Owned and mutated by whoever drives it."""
 
     __slots__ = (
+        "allowance",
+        "approved",
+        "arrivals",
         "at",
         "attempt_base",
         "attempts",
         "blamed",
+        "calls",
+        "checking",
+        "choosing",
         "commands",
         "context",
         "control",
+        "copied",
+        "decided",
         "decisions",
+        "detoured",
         "due",
         "durations",
+        "edits",
         "ended_at",
+        "ending",
         "engine",
         "failures",
+        "fired",
         "first_failure",
+        "forgiven",
+        "frames",
+        "gate_base",
         "graph",
         "id",
         "injected",
         "inputs",
         "item_base",
+        "iteration_base",
         "iterations",
         "keys",
         "layer",
+        "left",
         "maps",
+        "mask",
         "messages",
+        "metered",
         "open",
         "openings",
         "outputs",
@@ -123,22 +172,41 @@ class Run:
         "pauses",
         "pending",
         "phase",
+        "points",
+        "preparing",
+        "previews",
+        "previous",
+        "prints",
         "queued",
+        "raised",
         "rank",
         "ready",
         "reason",
         "reasons",
         "reducers",
+        "returning",
+        "rounds",
         "running",
         "seq",
+        "settled",
+        "shortfall",
         "started_at",
         "status_",
         "stop_reason",
         "stopping",
+        "stopwatch",
+        "summariser",
         "swept",
         "tasks",
         "timers",
+        "tried",
+        "unasked",
         "unsettled",
+        "usage",
+        "wanted",
+        "warned",
+        "wave",
+        "worked",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0915 - a field a line, each with its meaning
@@ -183,10 +251,59 @@ class Run:
         self.control: dict[int, Mapping[str, Any]] = {}
         self.overrides: dict[int, dict[str, Any]] = {}
         self.maps: dict[int, MapState] = {}
-        self.injected: list[Step] = []
+        self.injected: list[Injection] = []
         """Steps that were not in the definition."""
-        self.unsettled: set[int] = set()
-        """Routers that have ended but not yet taken a forward route."""
+        self.unsettled: dict[int, str] = {}
+        """Routers that have ended but not yet taken a forward route, and what they wait for: nothing,
+        a `human`, a `detour`, or to go `back` when the rest of the loop's body has ended."""
+        self.forgiven: set[int] = set()
+        """Routers whose failure was dealt with by a route."""
+        self.settled: set[int] = set()
+        """Routers that have made their last choice."""
+        self.returning: dict[int, int] = {}
+        """Routers that go back, and where to."""
+        self.iteration_base: dict[int, int] = {}
+        """Iterations that were before the current pass of an outer loop."""
+        self.previous: dict[int, tuple[str, int, Mapping[str, Any]]] = {}
+        """How the last iteration of a step ended: status, event, what decisions read of it."""
+        self.prints: dict[int, str] = {}
+        """Fingerprints of the last outputs, in loops."""
+        self.rounds: dict[int, list[str]] = {}
+        """Fingerprints of a loop's last rounds, by router."""
+        self.arrivals: dict[int, Mapping[str, Any]] = {}
+        """The route by which a step was reached."""
+        self.frames: list[tuple[int, int]] = []
+        """Detours under way: who waits, and for which step."""
+        self.detoured: dict[int, Mapping[str, Any]] = {}
+        """A router to the detour it has taken in this iteration."""
+
+        self.tried: dict[Place, list[Mapping[str, Any]]] = {}
+        """What a gate said of earlier attempts."""
+        self.gate_base: dict[Place, int] = {}
+        """Failed attempts before a person allowed more."""
+        self.checking: dict[Place, tuple[int, int, int]] = {}
+        """Results whose gate is being checked: their event, their attempt, and how often it was tried."""
+        self.approved: dict[Place, str] = {}
+        """Digests of calls that a person has approved and that have not ended."""
+        self.edits: dict[Place, Mapping[str, Any]] = {}
+        """Arguments as a person wants them, taken literally."""
+        self.previews: dict[int, str] = {}
+        """How the latest outputs begin, where someone may be asked."""
+        self.fired: set[str] = set()
+        """Rules of policy deciders that have had their effect."""
+        self.wave: dict[int, int] = {}
+        """Under `ail: per_layer`, the steps that may start before the next decision, and in which iteration:
+        the next one belongs to another wave."""
+        self.copied: set[str] = set()
+        """Escalations of child runs that are on record here."""
+        self.usage: dict[str, float] = {}
+        """What the run, and `STEP/…` each step with a budget, has used."""
+        self.worked = 0.0
+        """Seconds that were not spent waiting for anyone."""
+        self.warned: set[str] = set()
+        """Budgets that are nearly spent."""
+        self.raised: dict[str, float] = {}
+        """Budgets that someone has raised, and to what."""
 
         self.open = n
         """Steps without an outcome."""
@@ -195,6 +312,11 @@ class Run:
         self.timers = 0
         """Tasks waiting for their backoff."""
         self.openings = 0
+        self.calls = 0
+        """Tasks that were started: items and attempts count."""
+        self.allowance: Mapping[str, float] = {}
+        """What a parent had left of its budgets when it began this run."""
+        self.metered = graph.metered
         self.layer = -1
         """The deepest layer that has started."""
         self.failures = 0
@@ -204,14 +326,20 @@ class Run:
         self.stopping = ""
         """`abort` or `timeout`: nothing new starts, what runs is being cancelled."""
         self.stop_reason = ""
+        self.ending = ""
+        """Why no step is opened any more; what is open may finish."""
+        self.shortfall = ""
+        """Why the run is `partial` even if nothing failed: a cap, a fuse, a budget."""
 
-        self.swept = False
-        """Scratch: everything that was not running when the stop began has been ended."""
+        self.swept = ""
+        """Scratch: `stopping` or `ending`, once everything that was not running then has been ended."""
 
         self.commands: dict[CommandId, str] = {}
         """Every command seen, and why it was rejected; empty when it was accepted."""
         self.decisions: dict[DecisionId, Any] = {}
         """Open ones."""
+        self.decided: deque[dict[str, Any]] = deque(maxlen=KEPT_TASKS)
+        """The most recent answers: who, what, why, when."""
         self.context: dict[str, Any] = {}
         self.keys: dict[str, Any] = {}
         """Declared state keys and their values."""
@@ -220,6 +348,24 @@ class Run:
         self.tasks: deque[int] = deque(maxlen=retention.get("tasks", KEPT_TASKS))
         """The events that ended the most recent tasks."""
 
+        self.choosing: list[int] = []
+        """Scratch: routers that may have to choose."""
+        self.left: list[int] = []
+        """Scratch: routers that settled, whose other targets may have to be skipped."""
+        self.points: list[int] = []
+        """Scratch: steps that ended at a decision point."""
+        self.wanted: list[Any] = []
+        """Scratch: effects that ask an engine something and follow from no event."""
+        self.unasked: set[Place] = set()
+        """Scratch: calls that turned out to need no approval."""
+        self.preparing: set[Place] = set()
+        """Scratch: calls that are being made ready to be shown."""
+        self.summariser: Callable[..., str] | None = None
+        """Words a question for whoever is asked; None for our own words."""
+        self.mask: Callable[[str], str] = mask
+        """Takes out of summaries what nobody should read there."""
+        self.stopwatch: Callable[[], int] | None = None
+        """Nanoseconds, for the record only: what an expression cost."""
         self.due: list[int] = [i for i in range(n) if not self.pending[i]]
         self.ready: list[int] = []
         """A heap of ranks."""
@@ -235,13 +381,42 @@ class Run:
             return self.status_
         if self.paused:
             return "paused"
-        if self.decisions and not (self.running or self.timers or self.ready or self.due):
+        busy = self.running or self.timers or self.preparing
+        if self.decisions and not busy and (self.holding or not (self.due or self._could_start())):
             return "waiting"
         return "running"
+
+    def _could_start(self) -> bool:
+        if not self.wave:
+            return bool(self.ready)
+        return bool(self.ready) and any(self.queued[i] for i in self.wave)  # the others wait for its end
 
     @property
     def paused(self) -> bool:
         return bool(self.pauses)
+
+    @property
+    def holding(self) -> bool:
+        """A decision is open that nothing new may start before."""
+        return bool(self.decisions) and any(asked.holds for asked in self.decisions.values())
+
+    @property
+    def halted(self) -> str:
+        """Why nothing starts any more, not even what is under way: a stop, or a budget that is not raised."""
+        if self.stopping:
+            return self.stop_reason
+        return self.ending if self.ending == self.shortfall else ""
+
+    def iteration(self, i: int) -> int:
+        """Of the innermost loop around a step, counted from 1."""
+        return self.iterations.get(i, 1) - self.iteration_base.get(i, 0)
+
+    @property
+    def complete(self) -> bool:
+        """Every step has an outcome, and nobody has a say in it any more."""
+        if self.open:
+            return False
+        return bool(self.stopping or self.ending) or not (self.unsettled or self.decisions)
 
     @property
     def ended(self) -> bool:
@@ -265,12 +440,43 @@ class Run:
         if root == "run":
             return dig({"id": self.id, "workflow": self.graph.workflow.name}, path[1:])
         if root == "iteration":
-            return self.iterations.get(i, 1)
+            return self.iteration(i)
+        if root == "route":
+            return dig(self.arrivals.get(i), path[1:])
+        if root == "previous":
+            return self._look_up_previous(path)
+        if root == "output":
+            return self._look_up_own(i, path)
+        if root == "status":
+            return "failed" if self.phase[i] == FAILED else "succeeded"
+        if root == "max_iterations":
+            return self.graph.routers[i].max_iterations if i in self.graph.routers else MISSING
+        if root == "detour":
+            return self._look_up_detour(i, path)
         if root == "attempts":
             return []
-        if root in ("previous", "route", "detour"):
-            return None  # there is no earlier iteration, no route and no detour yet
         return MISSING
+
+    def _look_up_own(self, i: int, path: Path) -> Any:
+        if self.phase[i] != SUCCEEDED:
+            return None
+        return self.control.get(i, {}).get(control_key(path[1:]), MISSING)
+
+    def _look_up_previous(self, path: Path) -> Any:
+        found = self.previous.get(self.graph.index.get(StepId(path[1]), -1)) if len(path) > 1 else None
+        if found is None:
+            return None
+        if len(path) < 3:
+            return MISSING
+        if path[2] == "status":
+            return found[0]
+        return found[2].get(control_key(path[3:]), MISSING) if found[0] == "succeeded" else None
+
+    def _look_up_detour(self, i: int, path: Path) -> Any:
+        found = self.detoured.get(i)
+        if found is None or len(path) == 1 or path[1] != "output":
+            return dig(found, path[1:])
+        return self._look_up_step(("steps", found["step"], *path[1:]))
 
     def _look_up_step(self, path: Path) -> Any:
         i = self.graph.index.get(StepId(path[1]), -1)
@@ -288,11 +494,12 @@ class Run:
         """Everything the events determine, as plain data. Equal runs have equal snapshots."""
         ids = self.graph.ids
         named = {
-            name: {ids[i]: value for i, value in sorted(getattr(self, name).items())} for name in _BY_STEP
+            name: {ids[i]: value for i, value in sorted(getattr(self, name).items())} for name in BY_STEP
         }
         return {
             **{name.rstrip("_"): getattr(self, name) for name in SCALARS},
             **named,
+            **{name: self._by_task(name) for name in BY_TASK},
             "workflow": self.graph.workflow.name,
             "phases": self.phase.translate(_DIGITS).decode(),
             "pending": self.pending,
@@ -300,13 +507,28 @@ class Run:
             "blamed": {ids[i]: ids[j] for i, j in sorted(self.blamed.items())},
             "passed_over": {ids[i]: ids[j] for i, j in sorted(self.passed_over.items())},
             "maps": {ids[i]: state.snapshot() for i, state in sorted(self.maps.items())},
-            "unsettled": sorted(self.unsettled),
+            "returning": {ids[i]: ids[j] for i, j in sorted(self.returning.items())},
+            "forgiven": [ids[i] for i in sorted(self.forgiven)],
+            "settled": [ids[i] for i in sorted(self.settled)],
+            "frames": [(ids[i], ids[j]) for i, j in self.frames],
+            "fired": sorted(self.fired),
+            "copied": sorted(self.copied),
+            "warned": sorted(self.warned),
+            "raised": self.raised,
+            "decided": list(self.decided),
             "pauses": sorted(self.pauses),
             "injected": self.injected,
             "commands": self.commands,
             "decisions": self.decisions,
             "messages": list(self.messages),
             "tasks": list(self.tasks),
+        }
+
+    def _by_task(self, name: str) -> dict[str, Any]:
+        ids = self.graph.ids
+        return {
+            ids[i] if item < 0 else f"{ids[i]}.{item}": value
+            for (i, item), value in sorted(getattr(self, name).items())
         }
 
     def encoded(self) -> bytes:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from penstock.ids import StepId
-from penstock.tools.base import Task
+from penstock.tools.base import Task, Tool
 from penstock.workflow.graph import Graph
 from penstock.workflow.spec import Effect, Workflow
 
@@ -32,6 +32,19 @@ class Ended(Protocol):
     @property
     def outputs(self) -> Mapping[str, Any]: ...
 
+    @property
+    def usage(self) -> Mapping[str, float]: ...
+
+
+class Billed(NamedTuple):
+    """An output, and what it cost."""
+
+    output: Any
+    usage: Mapping[str, float] | None = None
+    """By the names of a budget, beyond what `calls` say."""
+    calls: tuple[Mapping[str, Any], ...] = ()
+    """Calls of models, for the record."""
+
 
 class Host(Protocol):
     """What an engine offers to the work it runs."""
@@ -46,6 +59,8 @@ class Scene:
     task: Task
     args: dict[str, Any]
     host: Host
+    attempts: str = ""
+    """What a gate said of earlier attempts, fenced as data; empty for the first."""
 
 
 Perform = Callable[[Scene], Awaitable[Any]]
@@ -62,6 +77,14 @@ class Work:
     """Set when the arguments by name are all it takes; saves building a scene."""
     duration: float | None = None
     """Expected seconds, where the tool says so."""
+    effect_for: Callable[[Any], Effect] | None = None
+    """The effect of one item, where it depends on the item."""
+    shown: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
+    """The call (`uses` and `args`) that these arguments mean, where it is not the step's own."""
+    amended: Callable[[dict[str, Any], Mapping[str, Any]], dict[str, Any]] | None = None
+    """The arguments with what a person changed in the call as it was shown."""
+    asks: Callable[[Mapping[str, Any]], bool] | None = None
+    """Whether a person must approve this call, where it depends on the arguments."""
 
 
 @dataclass(slots=True, eq=False)
@@ -78,6 +101,10 @@ class Prepared:
     durations: dict[StepId, float] = field(default_factory=dict)
     children: dict[str, Workflow] = field(default_factory=dict)
     """Every workflow it may call, directly or not, by name: a run pins them all."""
+    find: Callable[[str], Tool] | None = None
+    """Finds a tool that a gate's check names."""
+    followers: dict[str, Callable[[], Prepared]] = field(default_factory=dict)
+    """The workflows that run after it: `on_complete`, `on_failure`."""
 
 
 class TaskFailure(Exception):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from penstock.errors import LostCall
 from penstock.steps.base import DEFAULT_TIMEOUT, Scene, TaskFailure, Work
 from penstock.tools.base import Tool
 from penstock.workflow.spec import Step
@@ -22,7 +23,10 @@ class CallTool:
         args = _arguments(tool, scene)
         if tool.blocking:
             return await scene.host.in_thread(partial(tool.call, **args))
-        return await tool.call(**args)
+        try:
+            return await tool.call(**args)
+        except LostCall as error:  # as after a timeout, nobody knows whether it happened
+            raise TaskFailure("timeout", str(error)) from None
 
 
 def work(step: Step, tool: Tool) -> Work:

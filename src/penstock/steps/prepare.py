@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -15,18 +16,23 @@ from penstock.errors import DefinitionError, Problem, UnknownTool, Unsupported
 from penstock.ids import StepId
 from penstock.steps import call_tool, run_workflow
 from penstock.steps.base import Prepared, Work
-from penstock.tools.base import Tool
-from penstock.tools.functions import Functions, complaints
+from penstock.tools.base import Catalog, Tool
+from penstock.tools.functions import complaints
 from penstock.workflow.builder import WorkflowBuilder
-from penstock.workflow.graph import Graph, compile_graph
+from penstock.workflow.findings import did_you_mean
+from penstock.workflow.graph import CompiledCheck, Graph, ails, compile_graph, guards
 from penstock.workflow.spec import Step, Workflow
 from penstock.workflow.support import unsupported
 
 if TYPE_CHECKING:
+    from penstock.steps.call_agent import Models
     from penstock.workflow.read import Source
 
 Flow: TypeAlias = "WorkflowBuilder | Workflow | Source | str | Path"
 """What can be run: something built, something loaded, or the path of a file."""
+
+HANDED_ON = ("run_id", "status", "reason")
+"""Inputs that a workflow which follows another is given, if it declares them."""
 
 KEPT = 128
 """Workflows kept ready to run."""
@@ -35,8 +41,10 @@ KEPT = 128
 class Preparer:
     """Prepares workflows, and keeps the most recent ones prepared."""
 
-    def __init__(self, tools: Functions) -> None:
+    def __init__(self, tools: Catalog, *, models: Models | None = None, gate_attempts: int = 3) -> None:
         self._tools = tools
+        self._models = models
+        self._gate_attempts = gate_attempts
         self._kept: OrderedDict[int, tuple[Workflow, Prepared]] = OrderedDict()
         self._files: dict[str, tuple[tuple[int, int], Source]] = {}
         self._open: set[int] = set()
@@ -59,6 +67,28 @@ class Preparer:
         if len(self._kept) > KEPT:
             self._kept.popitem(last=False)
         return prepared
+
+    def uses(self, flow: Flow) -> set[str]:
+        """The ids of all that a workflow may call, its children included; nothing is looked for yet."""
+        found = self._find(flow)
+        every: set[str] = set()
+        todo, seen = [found], {id(found.workflow)}
+        while todo:
+            parent = todo.pop()
+            every |= _called(parent.workflow)
+            for name in _children(parent.workflow):
+                try:
+                    child = self._find(parent.child(name))
+                except UnknownTool:
+                    continue  # said when it is prepared
+                if id(child.workflow) not in seen:
+                    seen.add(id(child.workflow))
+                    todo.append(child)
+        return every
+
+    def uses_pinned(self, workflow: Workflow, children: Mapping[str, Workflow]) -> set[str]:
+        """The same of a definition from a store."""
+        return _called(workflow).union(*map(_called, children.values()))
 
     def prepare_pinned(self, workflow: Workflow, children: Mapping[str, Workflow], file: str) -> Prepared:
         """A definition from a store, with the functions and children of the file it once came from.
@@ -85,6 +115,7 @@ class Preparer:
         for position, step in enumerate(workflow.steps):
             try:
                 work = self._work(step, position, found)
+                self._check_gate(step, position, found)
             except UnknownTool as error:
                 place = ("steps", position, "uses")
                 what = "workflow" if error.tool.startswith("workflow:") else "tool"
@@ -111,7 +142,55 @@ class Preparer:
         )
         bare = _Found(found.flow, workflow, file=found.file)  # an injected step brings no functions along
         prepared.work_for = lambda step: self._work(step, -1, bare)
+        prepared.find = lambda uses: self._tools.find(uses, folder=found.folder)
+        graph.gate_attempts = self._gate_attempts
+        self._check_forms(graph)
+        graph.look()
+        prepared.followers = self._followers(found)
+        self._guard(prepared)
         return prepared
+
+    def _followers(self, found: _Found) -> dict[str, Callable[[], Prepared]]:
+        """The workflows that run after this one, found and checked."""
+        followers: dict[str, Callable[[], Prepared]] = {}
+        for key in ("on_complete", "on_failure"):
+            name = getattr(found.workflow, key)
+            if not name:
+                continue
+            try:
+                flow = found.child(name.removeprefix("workflow:"))
+            except UnknownTool as error:
+                problem = found.problem((key, ""), f"unknown workflow {name!r}", error.hint)
+                raise DefinitionError([problem]) from None
+            follower = self._find(flow)
+            wanting = [
+                given
+                for given, one in follower.workflow.inputs.items()
+                if one.required and given not in found.workflow.outputs and given not in HANDED_ON
+            ]
+            if wanting:
+                message = f"{name} needs the input {wanting[0]!r}, which this workflow does not put out"
+                hint = f"add an output of this name; {', '.join(HANDED_ON)} are given anyway"
+                raise DefinitionError([found.problem((key, ""), message, hint)])
+            if id(follower.workflow) not in self._open:
+                self.prepare(flow)
+            followers[key] = partial(self.prepare, flow)
+        return followers
+
+    def _guard(self, prepared: Prepared) -> None:
+        """Whatever calls something destructive needs approval, whether its step says so or not."""
+        graph = prepared.graph
+        config = graph.workflow.config
+        for i, work in enumerate(prepared.works):
+            step = graph.workflow.steps[i]
+            if guards(step.approval or config.approval, critical=work.effect == "destructive"):
+                graph.guard((i,))
+        for _, ail in ails(graph.workflow):
+            for task in (task for rule in ail.rules for task in rule.tasks):
+                work = prepared.work_for(task)  # type: ignore[misc]  # just set
+                critical = task.critical or work.effect == "destructive"
+                if guards(task.approval or config.approval, critical=critical):
+                    graph.guarded_tasks.add(task.id)
 
     def _family(self, found: _Found) -> dict[str, Workflow]:
         """Every workflow that may be called from here, however indirectly."""
@@ -142,6 +221,8 @@ class Preparer:
     def _work(self, step: Step, position: int, found: _Found) -> Work:
         if step.uses.startswith("workflow:"):
             return self._child(step, found)
+        if step.uses.startswith("agent:"):
+            return self._agent(step, position, found)
         function = found.functions.get(step.id)
         if function is not None:
             tool = self._tools.of(function, step.uses)
@@ -157,11 +238,45 @@ class Preparer:
         ]
         if problems:
             raise DefinitionError(problems)
-        approval = step.approval or found.workflow.config.approval
-        if (step.effect or tool.effect) == "destructive" and approval != "never":
-            message = f"{tool.id} is destructive and needs a person's approval, which is not carried out"
-            hint = "this version cannot ask; `approval: never` runs it without asking"
-            raise Unsupported([found.problem(("steps", position, "uses"), message, hint)])
+
+    def _agent(self, step: Step, position: int, found: _Found) -> Work:
+        from penstock.steps import call_agent  # most workflows have none
+
+        name = step.uses.removeprefix("agent:")
+        agents = found.workflow.config.agents
+        place = ("steps", position, "uses")
+        if name not in agents:
+            hint = did_you_mean(name, agents) or f"describe it in config.agents or in agents/{name}.yaml"
+            raise DefinitionError([found.problem(place, f"no agent is called {name!r}", hint)])
+        if self._models is None:
+            raise Unsupported([found.problem(place, "there are no models to ask")])
+        spec = agents[name]
+        try:
+            tools = call_agent.toolbox(spec, self._tools, found.folder)
+        except UnknownTool as error:
+            message = f"agent {name} may call {error.tool!r}, which is unknown"
+            raise DefinitionError([found.problem(place, message, error.hint)]) from None
+        return call_agent.work(step, spec, self._models, tools, gated=position >= 0 and bool(spec.output))
+
+    def _check_forms(self, graph: Graph) -> None:
+        """What an agent says in another form than it promised has not passed its gate."""
+        agents = graph.workflow.config.agents
+        for i, step in enumerate(graph.workflow.steps):
+            spec = agents.get(step.uses.removeprefix("agent:")) if step.uses.startswith("agent:") else None
+            checks = graph.gates.get(i, ())
+            if spec is not None and spec.output and not any(check.schema for check in checks):
+                graph.gates[i] = (CompiledCheck("output schema", schema=spec.output), *checks)
+
+    def _check_gate(self, step: Step, position: int, found: _Found) -> None:
+        """The tools that its gate asks are there."""
+        for n, check in enumerate(step.gate.checks if step.gate else ()):
+            if check.tool:
+                try:
+                    self._tools.find(check.tool, folder=found.folder)
+                except UnknownTool as error:
+                    place = ("steps", position, "gate", "checks", n, "tool")
+                    problem = found.problem(place, f"unknown tool {error.tool!r}", error.hint)
+                    raise DefinitionError([problem]) from None
 
     def _child(self, step: Step, found: _Found) -> Work:
         child = self._find(found.child(step.uses.removeprefix("workflow:")))
@@ -191,6 +306,23 @@ class Preparer:
         if known is None or known[0] != version:
             known = self._files[str(path)] = (version, load(path))
         return known[1]
+
+
+def _called(workflow: Workflow) -> set[str]:
+    config = workflow.config
+    tasks = [task for rule in (config.ail.rules if config.ail else ()) for task in rule.tasks]
+    checks = [check for step in workflow.steps if step.gate for check in step.gate.checks]
+    return {
+        *(step.uses for step in (*workflow.steps, *tasks)),
+        *(check.tool for check in checks if check.tool),
+        *(tool for agent in config.agents.values() for tool in agent.tools),
+    }
+
+
+def _children(workflow: Workflow) -> list[str]:
+    named = [step.uses for step in workflow.steps if step.uses.startswith("workflow:")]
+    followers = [name for name in (workflow.on_complete, workflow.on_failure) if name]
+    return [name.removeprefix("workflow:") for name in (*named, *followers)]
 
 
 class _Found:
@@ -240,6 +372,7 @@ class _Found:
         """A problem at a place in the definition; a position of -1 is a step that is not part of it."""
         if place[1] == -1:
             return Problem(message, hint)
+        place = place[:1] if place[1] == "" else place
         where = ".".join(str(part) for part in self._named(place))
         line, column = self.source.locate(place) if self.source else (0, 0)
         return Problem(message, hint, where=where, file=self.file, line=line, column=column)
@@ -249,6 +382,6 @@ class _Found:
         return replace(problem, file=self.file)
 
     def _named(self, place: tuple[str | int, ...]) -> tuple[str | int, ...]:
-        if place[0] == "steps" and isinstance(place[1], int):
+        if place[0] == "steps" and len(place) > 1 and isinstance(place[1], int):
             return ("steps", self.workflow.steps[place[1]].id, *place[2:])
         return place

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.errors import InputError
-from penstock.steps.base import Prepared, Scene, TaskFailure, Work
+from penstock.steps.base import Billed, Prepared, Scene, TaskFailure, Work
 from penstock.workflow.inputs import check_inputs
 from penstock.workflow.spec import Step
 
@@ -23,7 +23,7 @@ def work(step: Step, find: Callable[[], Prepared]) -> Work:
         child = await scene.host.child(scene.task, flow, inputs)
         if child.status != "succeeded":
             raise TaskFailure("child", f"child run ended {child.status}: {child.reason}")
-        return child.outputs
+        return Billed(child.outputs, usage=child.usage)
 
     # A child is made of tasks with effects of their own; repeating the step repeats nothing that ended.
     return Work(perform=perform, effect=step.effect or "idempotent", timeout=step.timeout)

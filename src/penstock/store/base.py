@@ -146,6 +146,24 @@ class Checkpoints(Protocol):
     async def get(self, checkpoint: str) -> tuple[CheckpointRecord, bytes]: ...
 
 
+class Examples(Protocol):
+    """Failures that are remembered beyond their runs, until they expire: what not to try again."""
+
+    async def add(self, id: str, example: Mapping[str, Any]) -> None:
+        """Remember one, of the form that `policy.gates.example` gives it. The same id twice is one."""
+        ...
+
+    async def list(
+        self, *, workflow: str = "", step: str = "", tool: str = "", now: float = 0.0
+    ) -> Sequence[dict[str, Any]]:
+        """The newest first, as they were added; with `now`, without those that have expired."""
+        ...
+
+    async def expire(self, *, now: float) -> int:
+        """Forget those that have expired; returns how many."""
+        ...
+
+
 class Upkeep(Protocol):
     """Keeping a store small, beside whoever else works with it. Only stores that grow have it."""
 
@@ -174,6 +192,9 @@ class Store(Protocol):
 
     @property
     def checkpoints(self) -> Checkpoints: ...
+
+    @property
+    def examples(self) -> Examples: ...
 
     async def create(self, new: NewRun, events: Sequence[Event]) -> Journal:
         """Begin a run with its first batch, and own it. All or nothing; `Conflict` when the id is taken."""

@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from penstock.run.events import Event, MapStarted, TaskCompleted, WorkflowAborted, WorkflowCompleted
+from penstock.run.events import (
+    Event,
+    GateStarted,
+    MapStarted,
+    TaskCompleted,
+    WorkflowAborted,
+    WorkflowCompleted,
+)
 
 INLINE = 32 * 1024
 """Bytes of an output that stay in its event."""
@@ -31,7 +38,7 @@ def encode(events: Sequence[Event]) -> tuple[bytes, list[Blob]]:
     blobs: list[Blob] = []
     small: list[Event] = []
     for event in events:
-        if isinstance(event, TaskCompleted | MapStarted) and event.output is not msgspec.UNSET:
+        if isinstance(event, TaskCompleted | MapStarted | GateStarted) and event.output is not msgspec.UNSET:
             body = _encode(event.output)
             if len(body) > INLINE:
                 ref = sha256(body).hexdigest()
@@ -61,7 +68,7 @@ def flat(rows: Iterable[bytes], *, after: int) -> list[Event]:
 
 def output_of(event: Event) -> tuple[Any, str]:
     """The output (or the list of items) in an event, or the hash it is kept under."""
-    if not isinstance(event, TaskCompleted | MapStarted):
+    if not isinstance(event, TaskCompleted | MapStarted | GateStarted):
         return None, ""
     if event.ref:
         return None, event.ref

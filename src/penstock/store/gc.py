@@ -38,6 +38,8 @@ class Cleaning(Struct, frozen=True, kw_only=True):
     bytes_after: int
     freed: int = 0
     """Bytes given back to the system. Free space within the store is used again anyway."""
+    examples: int = 0
+    """Remembered failures that had expired. They go whatever the limits are."""
 
 
 async def plan_and_forget(
@@ -50,12 +52,15 @@ async def plan_and_forget(
     records = {record.run: record for record in await store.runs(limit=10**9)}
     sizes = await upkeep.sizes()
     runs = [_remembered(record, sizes.get(record.run, 0)) for record in records.values()]
-    made = plan(runs, limits, now=time.time() if now is None else now)
+    now = time.time() if now is None else now
+    made = plan(runs, limits, now=now)
     if dry_run:
-        return _cleaning(made, records, dry_run=True)
+        expired = len(await store.examples.list()) - len(await store.examples.list(now=now))
+        return _cleaning(made, records, dry_run=True, examples=expired)
     gone = set(await upkeep.forget([[verdict.run for verdict in family.runs] for family in made.forget]))
+    examples = await store.examples.expire(now=now)
     freed = await upkeep.compact() if compact else 0
-    return _cleaning(made, records, dry_run=False, gone=gone, freed=freed)
+    return _cleaning(made, records, dry_run=False, gone=gone, freed=freed, examples=examples)
 
 
 def _remembered(record: RunRecord, size: int) -> Remembered:
@@ -79,6 +84,7 @@ def _cleaning(
     dry_run: bool,
     gone: set[RunId] | None = None,
     freed: int = 0,
+    examples: int = 0,
 ) -> Cleaning:
     went = [family for family in made.forget if gone is None or family.runs[0].run in gone]
     left = [family for family in made.forget if gone is not None and family.runs[0].run not in gone]
@@ -89,6 +95,7 @@ def _cleaning(
         bytes_before=made.size,
         bytes_after=made.size - sum(family.size for family in went),
         freed=freed,
+        examples=examples,
     )
 
 

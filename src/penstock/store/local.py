@@ -1,9 +1,12 @@
-"""Mail and checkpoints of a store that one process has to itself."""
+"""Mail, checkpoints and examples of a store that one process has to itself."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
 
 from penstock.errors import StoreError
 from penstock.ids import RunId
@@ -50,3 +53,29 @@ class LocalCheckpoints:
                 if record.checkpoint == checkpoint:
                     return record, state
         raise StoreError(f"there is no checkpoint {checkpoint!r}")
+
+
+class LocalExamples:
+    def __init__(self) -> None:
+        self._kept: dict[str, bytes] = {}
+
+    async def add(self, id: str, example: Mapping[str, Any]) -> None:
+        self._kept.setdefault(id, msgspec.json.encode(example))
+
+    async def list(
+        self, *, workflow: str = "", step: str = "", tool: str = "", now: float = 0.0
+    ) -> Sequence[dict[str, Any]]:
+        where = {"workflow": workflow, "step": step, "tool": tool}
+        asked = {key: value for key, value in where.items() if value}
+        found = [
+            one
+            for one in map(msgspec.json.decode, reversed(self._kept.values()))
+            if all(one[key] == value for key, value in asked.items()) and not (now and one["expires"] <= now)
+        ]
+        return sorted(found, key=lambda one: -one["at"])
+
+    async def expire(self, *, now: float) -> int:
+        before = len(self._kept)
+        kept = ((id, body, msgspec.json.decode(body)) for id, body in self._kept.items())
+        self._kept = {id: body for id, body, one in kept if one["expires"] > now}
+        return before - len(self._kept)

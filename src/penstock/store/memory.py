@@ -10,7 +10,7 @@ from penstock.ids import RunId
 from penstock.run.events import Event
 from penstock.store import batches
 from penstock.store.base import NewRun, Pinned, RunRecord, Watcher
-from penstock.store.local import LocalCheckpoints, LocalMail
+from penstock.store.local import LocalCheckpoints, LocalExamples, LocalMail
 
 
 class MemoryJournal:
@@ -51,6 +51,7 @@ class MemoryStore:
         self._journals: dict[RunId, MemoryJournal] = {}
         self.mail = LocalMail()
         self.checkpoints = LocalCheckpoints()
+        self.examples = LocalExamples()
 
     async def create(self, new: NewRun, events: Sequence[Event]) -> MemoryJournal:
         if new.run in self._journals:

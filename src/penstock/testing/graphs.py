@@ -7,9 +7,11 @@ asked for. Everything drawn is a `Sketch`, so what it must come to is known (`ou
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from penstock.errors import DefinitionError
 from penstock.ids import CommandId, StepId
 from penstock.run.commands import (
     Abort,
@@ -23,8 +25,10 @@ from penstock.run.commands import (
     SkipLayer,
     SkipStep,
 )
-from penstock.testing.sketch import Condition, Fate, Node, Sketch
-from penstock.workflow.spec import JoinRule, Step
+from penstock.testing.sketch import HOSTILE, Condition, Fate, Node, Record, Sketch, build
+from penstock.workflow import spec
+from penstock.workflow.graph import Graph
+from penstock.workflow.spec import ExprPolicy, JoinRule, Routing, Step, TieBreaker
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn, SearchStrategy
@@ -64,6 +68,139 @@ def sketches(
         )
 
     return sketch()
+
+
+@cache
+def routed(*, most: int = 7, plain: bool = False) -> SearchStrategy[Sketch]:
+    """Workflows whose steps choose their successors, go back, make detours and ask people.
+
+    With `plain` the order in which things happen makes no difference to the routes: nothing
+    starts with the first of several, nobody ends the run early, and no two routers share a target.
+    """
+    from hypothesis import strategies as st
+
+    @st.composite
+    def sketch(draw: DrawFn) -> Sketch:
+        dice = _Dice(draw)
+        nodes: list[Node] = []
+        for n in range(dice.number(2, most)):
+            nodes.append(_adaptive(dice, f"s{n}", nodes, plain=plain))
+        free = [node.id for node in nodes]
+        for n, node in enumerate(nodes):
+            if dice.rarely(1):
+                ways = _routing(dice, n, nodes, free, plain=plain)
+                nodes[n] = replace(node, routing=ways, on_expr_error=dice.one(_ON_ERROR))
+        return _legal(
+            Sketch(
+                nodes=tuple(nodes),
+                max_parallel=dice.one((32, 1, 2)),
+                outputs=dice.some([node.id for node in nodes], 2),
+            )
+        )
+
+    return sketch()
+
+
+_ON_ERROR: tuple[ExprPolicy | None, ...] = (None, "fallthrough", "default", "halt")
+_CONDITIONS = (
+    "output.value == 1",
+    "output.value == 2",
+    "output.value == 3",
+    "output.missing == 1",
+    "output.value + 'x' == 'x'",
+    "status == 'failed'",
+    "iteration < 2",
+    "output.status == 's1'",
+    "output.deep[9] == 1",
+)
+
+
+def graph_of(sketch: Sketch) -> Graph:
+    """The sketch, compiled; what its functions would note is lost."""
+    return build(sketch, Record(lambda: 0.0)).graph
+
+
+def _legal(sketch: Sketch) -> Sketch:
+    """The sketch with so many of its routes that it is a definition one may run."""
+    routed = [node.id for node in sketch.nodes if node.routing]
+    while True:
+        try:
+            graph_of(sketch)
+        except DefinitionError:
+            last = routed.pop()
+            nodes = [replace(node, routing=None) if node.id == last else node for node in sketch.nodes]
+            sketch = replace(sketch, nodes=tuple(nodes))
+        else:
+            return sketch
+
+
+def _adaptive(dice: _Dice, id: str, before: Sequence[Node], *, plain: bool) -> Node:
+    joins = ("all_success", "none_failed", "all_done") if plain else _JOINS
+    needs = dice.some([each.id for each in before], 2)
+    later = tuple(dice.number(1, 3) for _ in range(dice.number(1, 2)))
+    fate = replace(_fate(dice, 1, again=True), later=later, hostile=dice.number(0, len(HOSTILE) - 1))
+    fate = replace(fate, fails=0, hangs=False) if dice.rarely(1) else fate
+    items = (fate,) * dice.number(0, 2) if dice.rarely(5) else None
+    return Node(
+        id=id,
+        needs=needs,
+        reads=dice.some(needs, 1),
+        join=dice.one(joins) if needs else "all_success",
+        when=Condition(holds=False) if dice.rarely(9) else None,
+        fate=fate,
+        items=items,
+        max_attempts=dice.one((1, 1, 2)),
+        timeout=10.0,
+        carry_on=dice.rarely(7),
+        approval=dice.rarely(7) and not (plain and items is not None),
+    )
+
+
+def _routing(dice: _Dice, at: int, nodes: Sequence[Node], free: list[str], *, plain: bool) -> Routing:
+    """Ways from one step to others, mostly later ones; targets of `free` that it takes are gone."""
+    ids = [node.id for node in nodes]
+
+    def target() -> StepId:
+        if dice.rarely(4):
+            return StepId("human" if plain else dice.one(("human", "end")))
+        if dice.rarely(2):
+            return StepId(ids[dice.number(0, at)])
+        later = [id for id in ids[at + 1 :] if id in free or not plain]
+        if not later:
+            return StepId(ids[dice.number(0, at)])
+        found = dice.one(later)
+        if plain:
+            free.remove(found)
+        return StepId(found)
+
+    chosen: dict[str, Any] = {}
+    if dice.rarely(1):
+        chosen["conditions"] = tuple(
+            spec.Condition(expr, target())
+            for expr in {dice.one(_CONDITIONS) for _ in range(dice.number(1, 2))}
+        )
+    if dice.rarely(2):
+        chosen["branches"] = {
+            key: target() for key in {dice.one(("1", "2", "failed", "__proto__")) for _ in "ab"}
+        }
+        chosen["on"] = dice.one(("output.value", "output.status"))
+    if dice.rarely(1):
+        chosen["loop_target"] = StepId(ids[dice.number(0, at)])
+    if dice.rarely(3) and at + 1 < len(ids):
+        chosen["detour"] = detour = target()
+        if detour in ("human", "end"):
+            del chosen["detour"]
+    if dice.rarely(3):
+        names = tuple(dict.fromkeys((target(), target(), target())))
+        chosen["tie_breaker"] = TieBreaker(enabled=True, valid_targets=names)
+    if dice.rarely(1) or len(chosen) < 2:
+        chosen["next"] = target()
+    ways = Routing(**chosen)
+    single = (ways.loop_target, ways.next)
+    tie = ways.tie_breaker.valid_targets if ways.tie_breaker else ()
+    named = {*(one.target for one in ways.conditions), *ways.branches.values(), *single, *tie}
+    back = named & set(ids[: at + 1])
+    return spec.Routing(**chosen, max_iterations=dice.number(1, 4) if back else None)
 
 
 def commands(sketch: Sketch, *, most: int = 6) -> SearchStrategy[list[tuple[int, Command]]]:

@@ -20,7 +20,10 @@ from penstock.run.events import (
     CommandAccepted,
     CommandRefused,
     DagChanged,
+    DecisionMade,
+    DecisionRequired,
     Event,
+    GateChecked,
     MapStarted,
     TaskCompleted,
     TaskFailed,
@@ -37,6 +40,7 @@ from penstock.workflow.spec import Step, Workflow
 Verdict = Literal["success", "failure", "skip"]
 
 _READS = re.compile(r"\bsteps\.(\w+)")
+_ABOUT_TASKS = ("approval", "gate", "orphan")
 _SOON = 1e-6
 """Seconds: clocks and sums are not exact."""
 
@@ -60,6 +64,10 @@ class _Book:
     """Every item and attempt there ever was: together they name a task."""
     tries: Counter[int | None] = field(default_factory=Counter)
     """How often each item was tried since the step was opened."""
+    asking: dict[int | None, DecisionRequired] = field(default_factory=dict)
+    """Items that a person is asked about."""
+    approved: set[int | None] = field(default_factory=set)
+    """Items whose next call a person has allowed."""
     layer: int = 0
     mapped: bool = False
     """A map that is open."""
@@ -71,7 +79,7 @@ class _Book:
 
     @property
     def opened(self) -> bool:
-        return bool(self.running or self.waiting or self.mapped)
+        return bool(self.running or self.waiting or self.asking or self.mapped)
 
 
 class History:
@@ -140,7 +148,13 @@ class History:
                 self._heard(event, event.id)
             case DagChanged():
                 self._add(event.added)
-            case BudgetWarned():
+            case DecisionRequired(step=str()) if event.kind in _ABOUT_TASKS:
+                self._asked(event)
+            case DecisionMade():
+                self._decided(event)
+            case GateChecked(then="again"):
+                self._refused(event)
+            case BudgetWarned(budget="timeout"):
                 self._stopping = self._stopping or event.budget
             case WorkflowPaused():
                 self._paused = True
@@ -166,6 +180,9 @@ class History:
             self._say(event, "started after it had ended")
         if event.item is None and not book.opened and not self._allows(book):
             self._say(event, "started before its needs allow")
+        mapping = bool(book.step.for_each) and event.item is None
+        if book.step.approval == "always" and not mapping and event.item not in book.approved:
+            self._say(event, "started without approval")
         self._check_attempt(event, book)
         if book.step.for_each and event.item is None:
             book.mapped, book.count, book.next, book.item_failed = True, None, 0, False
@@ -236,7 +253,9 @@ class History:
             book.item_failed |= own and book.step.on_item_error == "fail"
 
     def _ended_at_rest(self, event: TaskCompleted | TaskFailed, book: _Book) -> bool:
-        """A task may fail without running: while it waits to be tried again, or by its condition."""
+        """A task may end without running: by a person, while it waits to be tried again, by its condition."""
+        if book.asking.pop(event.item, None) is not None:
+            return True
         if not isinstance(event, TaskFailed):
             return False
         if event.item in book.waiting:
@@ -253,6 +272,7 @@ class History:
             self._say(event, "a map succeeded with a failed item")
         book.mapped = False
         book.waiting.clear()
+        book.asking.clear()
         book.stopped = bool(self._stopping) and isinstance(event, TaskFailed) and not book.item_failed
         self._settle(event, book)
 
@@ -264,6 +284,46 @@ class History:
         book.verdict = "success" if allowed else "failure"
         if isinstance(event, TaskFailed) and not event.error:
             self._say(event, "failed without a reason")
+
+    # --- people and gates ---
+
+    def _asked(self, event: DecisionRequired) -> None:
+        book = self.books[str(event.step)]
+        item = event.item
+        if item in book.asking:
+            self._say(event, "is being asked about already")
+        if event.kind == "approval" and item is not None and item == book.next:
+            book.next += 1
+        book.running.pop(item, None)
+        book.waiting.pop(item, None)
+        book.approved.discard(item)
+        book.asking[item] = event
+
+    def _decided(self, event: DecisionMade) -> None:
+        if event.verb == "abort":
+            self._stopping = "abort"
+        book = self.books.get(str(event.step))
+        asked = book.asking.get(event.item) if book is not None else None
+        if book is None or asked is None or asked.decision != event.decision:
+            return
+        if event.verb == "skip" and event.item is None:
+            self._allowed.add(book.step.id)
+        if event.verb not in ("approve", "edit", "retry", "superseded"):
+            return
+        del book.asking[event.item]
+        last = asked.attempt - 1 if asked.kind == "approval" else asked.attempt
+        book.waiting[event.item] = (last, event.at)
+        if asked.kind == "approval" and event.verb != "superseded":
+            book.approved.add(event.item)
+        if asked.kind == "gate":
+            book.tries[event.item] = 0
+
+    def _refused(self, event: GateChecked) -> None:
+        """A gate wants another attempt: it does not count against `retry`, and is approved by itself."""
+        book = self.books[event.step]
+        book.waiting[event.item] = (book.running.pop(event.item, event.attempt), event.at + event.retry_in)
+        book.approved.discard(event.item)
+        book.tries[event.item] = 0
 
     # --- joins ---
 
@@ -299,6 +359,7 @@ class History:
         book = self.books[event.step]
         if book.verdict is not None:
             self._say(event, "skipped after it had ended")
+        book.asking.clear()
         if book.running or book.mapped or (book.waiting and event.kind != "command"):
             self._say(event, "skipped although it had started")
         if not event.reason:
@@ -363,6 +424,8 @@ class History:
         book.mapped = False
         book.running.clear()
         book.waiting.clear()
+        book.asking.clear()
+        book.approved.clear()
         book.tries.clear()
 
     def _went_on(self, event: WorkflowResumed) -> None:

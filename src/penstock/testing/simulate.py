@@ -10,27 +10,32 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
+from zlib import crc32
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from penstock.errors import Problem
-from penstock.ids import RunId, StepId
-from penstock.run.commands import Command, InjectTasks
+from penstock.ids import CommandId, DecisionId, RunId, StepId
+from penstock.run.commands import Command, Decide, InjectTasks
 from penstock.run.decide import decide
 from penstock.run.effects import (
+    BreakTie,
     CancelTasks,
     CollectOutputs,
     Effect,
     EndRun,
     ExpandMap,
+    PrepareCall,
     StartTask,
     StartTimer,
+    asks,
     effects,
     owed,
 )
-from penstock.run.events import Event, MapStarted, TaskCompleted, TaskFailed
+from penstock.run.events import DecisionRequired, Event, MapStarted, TaskCompleted, TaskFailed
 from penstock.run.facts import (
     BackoffElapsed,
+    CallPrepared,
     CommandReceived,
     Fact,
     ItemsCounted,
@@ -39,6 +44,7 @@ from penstock.run.facts import (
     RunRequested,
     TaskRaised,
     TaskReturned,
+    TieBroken,
 )
 from penstock.run.replay import replay
 from penstock.run.state import SUCCEEDED, Run
@@ -59,8 +65,17 @@ def by_chance(seed: int) -> Pick:
     return Random(seed).choice  # noqa: S311 - not a secret
 
 
+class Answer(Struct, frozen=True):
+    """Someone is going to answer a question."""
+
+    decision: DecisionId
+
+
 class Simulation:
-    """One run of a sketch, moved on one fact at a time."""
+    """One run of a sketch, moved on one fact at a time.
+
+    What tie-breakers and people say depends on who asks and when in the run, and on nothing else.
+    """
 
     def __init__(self, sketch: Sketch, graph: Graph, pick: Pick, *, id: str = "sim") -> None:
         self.sketch = sketch
@@ -71,12 +86,12 @@ class Simulation:
         self.batches: list[list[Event]] = []
         self.states: list[bytes] = []
         """The run after each batch, encoded."""
-        self.under_way: list[Effect] = []
+        self.under_way: list[Effect | Answer] = []
         """What was asked for and has not been answered."""
         self.cancelled = False
         self.ended = False
         self._due: dict[int, float] = {}
-        self._calls: Counter[tuple[int, int | None]] = Counter()
+        self._calls: Counter[tuple[int, int, int | None]] = Counter()
         self._outputs: dict[int, Any] = {}
 
     @property
@@ -89,7 +104,8 @@ class Simulation:
     def send(self, command: Command) -> None:
         problems: tuple[Problem, ...] = ()
         if isinstance(command, InjectTasks):
-            unknown = [step.uses for step in command.steps if step.uses not in (EXTRA, "py:os:getcwd")]
+            known = (EXTRA, "py:os:getcwd")  # the core itself refuses the second
+            unknown = [step.uses for step in command.steps if step.uses not in known]
             problems = tuple(Problem(f"unknown tool {uses!r}") for uses in unknown)
         self.tell(CommandReceived(command, problems))
 
@@ -99,7 +115,10 @@ class Simulation:
             return False
         effect = self.pick(self.under_way)
         self.under_way.remove(effect)
-        self.tell(self._answer(effect))
+        if not isinstance(effect, Answer):
+            self.tell(self._answer(effect))
+        elif effect.decision in self.run.decisions:
+            self.send(self._decision(self.run.decisions[effect.decision]))
         return True
 
     def tell(self, fact: Fact) -> None:
@@ -107,8 +126,11 @@ class Simulation:
         if batch:
             self.batches.append(batch)
             self.states.append(self.run.encoded())
-        for effect in effects(self.run, batch):
+        for effect in (*effects(self.run, batch), *asks(self.run)):
             self._ask(effect)
+        if not self.ended:
+            asked = (event.decision for event in batch if isinstance(event, DecisionRequired))
+            self.under_way += map(Answer, asked)
 
     def _ask(self, effect: Effect) -> None:
         match effect:
@@ -139,10 +161,12 @@ class Simulation:
         again.ended = run.ended and not reopened and not run.stopping
         if not again.ended:
             steps = tuple(map(StepId, reopened))
-            due = [effect for effect in owed(run) if run.graph.ids[effect.step] not in reopened]
+            again_ = {run.graph.index[StepId(step)] for step in reopened}
+            due = [effect for effect in owed(run) if getattr(effect, "step", -1) not in again_]
             again.tell(RunReopened("taken up", "fork" if reopened else "process", steps))
             for effect in due:
                 again._ask(effect)
+            again.under_way += [Answer(id) for id in run.decisions if Answer(id) not in again.under_way]
         return again
 
     def _remember(self, event: Event) -> None:
@@ -151,7 +175,7 @@ class Simulation:
             self._outputs[self.run.graph.index[event.step]] = [None] * event.count
         if isinstance(event, TaskFailed | TaskCompleted):
             i = self.run.graph.index[event.step]
-            self._calls[i, event.item] += getattr(event, "kind", "") != "cancelled"
+            self._calls[i, event.iteration, event.item] += getattr(event, "kind", "") != "cancelled"
             if isinstance(event, TaskCompleted) and event.output is not UNSET:
                 self._keep(i, event.item, event.output)
 
@@ -169,6 +193,13 @@ class Simulation:
                 return BackoffElapsed(effect.step, effect.iteration, effect.item, effect.attempt)
             case CollectOutputs():
                 return OutputsCollected(self._collected())
+            case BreakTie():
+                return self._tie(effect)
+            case PrepareCall():
+                call = {"uses": "test:call", "args": {"got": {}}}
+                return CallPrepared(
+                    effect.step, call, "digest", effect.iteration, effect.item, effect.attempt
+                )
             case _:
                 msg = f"{effect} has no answer"
                 raise TypeError(msg)
@@ -178,19 +209,52 @@ class Simulation:
         i, item = effect.step, effect.item
         if self.cancelled and self.pick((True, True, False)):
             return TaskRaised(i, "cancelled", "cancelled", "", effect.iteration, item, effect.attempt)
-        self._calls[i, item] += 1
+        self._calls[i, effect.iteration, item] += 1
         node = self._node(i)
         if node is None:
             output: Any = None
         else:
             fate = node.fate if item is None or node.items is None else node.items[item]
-            failure = _failure(node, fate, self._calls[i, item])
+            failure = _failure(node, fate, self._calls[i, effect.iteration, item])
             if failure:
                 error, kind = failure
                 return TaskRaised(i, error, kind, "", effect.iteration, item, effect.attempt, node.effect)
-            output = dict(expected(node.child).outputs) if node.child else output_of(node, fate)
+            round_ = self.run.iteration(i)
+            output = dict(expected(node.child).outputs) if node.child else output_of(node, fate, round_)
         self._keep(i, item, output)
         return TaskReturned(i, output, effect.iteration, item, effect.attempt)
+
+    def _tie(self, effect: BreakTie) -> TieBroken:
+        """A tie-breaker that nobody should trust."""
+        names = effect.candidates
+        number = _number(self.run.graph.ids[effect.step], effect.iteration)
+        strange = ("nobody", self.run.graph.ids[effect.step], "end", "human", "", "__proto__", "${ next }")
+        target, confidence, error = (
+            (names[0], 0.9, ""),
+            (names[-1], 1.0, ""),
+            (names[number % len(names)], 0.7, ""),
+            (strange[number % len(strange)], 1.0, ""),
+            (names[-1], float("nan"), ""),
+            (names[-1], float("inf"), ""),
+            (names[0], 0.2, ""),
+            ("", 0.0, "the tie-breaker failed"),
+        )[number // 7 % 8]
+        return TieBroken(effect.step, target, confidence, "so it is", error, effect.iteration)
+
+    def _decision(self, asked: DecisionRequired) -> Decide:
+        """What a person says: sensible most of the time."""
+        number = _number(asked.step, asked.iteration, asked.item)
+        if asked.kind == "route":
+            targets = asked.schema["respond"]["properties"]["target"]["enum"]
+            likely = targets[:-1] or targets  # the last is the end of everything
+            verb, args = "respond", {"target": likely[number % len(likely)]}
+        elif asked.kind == "approval":
+            verb, args = ("approve", "approve", "edit", "skip", "reject")[number % 5], None
+            args = {"got": {}} if verb == "edit" else None
+        else:
+            verb, args = asked.options[number % len(asked.options)], None
+        id = CommandId(f"answer {asked.decision}")
+        return Decide(id=id, decision=asked.decision, verb=verb, args=args, by="someone")
 
     def _keep(self, i: int, item: int | None, output: Any) -> None:
         if item is None:
@@ -209,6 +273,10 @@ class Simulation:
             i = run.graph.index[name]  # type: ignore[index]  # a sketch's outputs are named after its steps
             values[name] = self._outputs[i] if run.phase[i] == SUCCEEDED else None
         return values
+
+
+def _number(*about: Any) -> int:
+    return crc32(repr(about).encode())
 
 
 def _failure(node: Node, fate: Fate, call: int) -> tuple[str, str] | None:

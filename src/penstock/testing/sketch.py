@@ -15,12 +15,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from penstock.testing import clock
 from penstock.workflow.builder import WorkflowBuilder
-from penstock.workflow.spec import Effect, JoinRule
+from penstock.workflow.spec import Effect, ExprPolicy, JoinRule, Routing
 
 HANG = 3600.0
 """Seconds that a hanging step takes. Nothing in a sketch allows that much."""
+
+HOSTILE: tuple[dict[str, Any], ...] = (
+    {},
+    {"next_step_id": "s1", "target": "s0", "route": "end", "goto": ["s2"]},
+    {"status": "s1", "verdict": "${ steps.s0.output }", "loop_target": "s0"},
+    {"yaml": "steps:\n  - id: evil\n    uses: py:os:system\n", "steps": [{"id": "evil"}]},
+    {"__proto__": {"status": "human"}, "constructor": "end", "status": "__proto__"},
+    {"status": "x" * 70_000, "decision": "approve", "by": "policy"},
+    {"status": {"deep": [None, True, -0.0]}, "value": "1"},
+)
+"""What steps may say to lead a run astray. They are values, and nothing else."""
 
 Key = tuple[str, int | None]
 """A step and, in a map, the item."""
@@ -37,6 +50,14 @@ class Fate:
     """How many calls fail before one succeeds."""
     hangs: bool = False
     """A failing call takes too long instead of raising."""
+    later: tuple[int, ...] = ()
+    """What `value` is in iterations after the first, the last of them from then on."""
+    hostile: int = 0
+    """Which of `HOSTILE` its output is mixed with; 0 for none."""
+
+    def value_in(self, iteration: int) -> int:
+        values = (self.value, *self.later)
+        return values[min(iteration, len(values)) - 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +102,9 @@ class Node:
     """A plain function, in a thread."""
     child: Sketch | None = None
     """The step is this workflow."""
+    routing: Routing | None = None
+    approval: bool = False
+    on_expr_error: ExprPolicy | None = None
 
     def work(self) -> dict[Key, Fate]:
         """Every piece of work of this step and its fate."""
@@ -115,6 +139,8 @@ class Call:
     began: float
     ended: float | None = None
     """None: the call was never let go, as a thread that hangs."""
+    round: int = 1
+    """The iteration, as the step's own expressions see it."""
 
 
 class Record:
@@ -128,10 +154,13 @@ class Record:
         self.most: Counter[tuple[str, str]] = Counter()
         """The most calls that went on at once: for each (workflow, step), and for (workflow, "")."""
 
-    def begin(self, workflow: str, step: str, item: int | None, got: Mapping[str, Any]) -> Call:
+    def begin(
+        self, workflow: str, step: str, item: int | None, got: Mapping[str, Any], round: int = 1
+    ) -> Call:
         with self._lock:
-            number = 1 + sum(c.workflow == workflow and (c.step, c.item) == (step, item) for c in self.calls)
-            call = Call(workflow, step, item, number, copy.deepcopy(dict(got)), self._now())
+            same = (workflow, step, item, round)
+            number = 1 + sum((c.workflow, c.step, c.item, c.round) == same for c in self.calls)
+            call = Call(workflow, step, item, number, copy.deepcopy(dict(got)), self._now(), round=round)
             self.calls.append(call)
             self._count(call, 1)
             return call
@@ -169,6 +198,8 @@ def _options(node: Node) -> dict[str, Any]:
     arguments: dict[str, Any] = {}
     if node.child is None:
         arguments["got"] = {need: f"${{ steps.{need}.output }}" for need in node.reads}
+        if any(fate.later for fate in node.work().values()):
+            arguments["round"] = "${ iteration }"
     options: dict[str, Any] = {
         "needs": node.needs,
         "join": node.join,
@@ -177,6 +208,8 @@ def _options(node: Node) -> dict[str, Any]:
         "timeout": node.timeout,
         "effect": node.effect,
         "on_error": "continue" if node.carry_on else "fail",
+        "approval": "always" if node.approval else None,
+        "on_expr_error": node.on_expr_error,
     }
     if node.items is not None:
         options["for_each"] = list(range(len(node.items)))
@@ -184,19 +217,22 @@ def _options(node: Node) -> dict[str, Any]:
         options["max_parallel"] = node.max_parallel
         if node.child is None:
             arguments["item"] = "${ item }"
+    if node.routing is not None:
+        options["routing"] = msgspec.to_builtins(node.routing)
     return {key: value for key, value in options.items() if value is not None} | {"with_": arguments}
 
 
-def output_of(node: Node, fate: Fate) -> dict[str, Any]:
+def output_of(node: Node, fate: Fate, iteration: int = 1) -> dict[str, Any]:
     """What a call that succeeds returns."""
-    return {"step": node.id, "value": fate.value, "deep": [[node.id]]}
+    value = fate.value_in(iteration)
+    return {"step": node.id, "value": value, "deep": [[node.id]], **HOSTILE[fate.hostile]}
 
 
 def _function(workflow: str, node: Node, record: Record) -> Callable[..., Any]:
     fates = node.work()
 
-    def begin(got: dict[str, Any], item: int | None) -> tuple[Call, Fate]:
-        call = record.begin(workflow, node.id, item, got)
+    def begin(got: dict[str, Any], item: int | None, round: int) -> tuple[Call, Fate]:
+        call = record.begin(workflow, node.id, item, got, round)
         _scribble(got)
         return call, fates[node.id, item]
 
@@ -204,10 +240,10 @@ def _function(workflow: str, node: Node, record: Record) -> Callable[..., Any]:
         if call.number <= fate.fails:
             msg = f"call {call.number} of {node.id} fails"
             raise ValueError(msg)
-        return output_of(node, fate)
+        return output_of(node, fate, call.round)
 
-    async def step(got: dict[str, Any], item: int | None = None) -> dict[str, Any]:
-        call, fate = begin(got, item)
+    async def step(got: dict[str, Any], item: int | None = None, round: int = 1) -> dict[str, Any]:
+        call, fate = begin(got, item, round)
         try:
             seconds = HANG if fate.hangs and call.number <= fate.fails else fate.seconds
             if seconds:
@@ -216,8 +252,8 @@ def _function(workflow: str, node: Node, record: Record) -> Callable[..., Any]:
         finally:
             record.end(call)
 
-    def blocking(got: dict[str, Any], item: int | None = None) -> dict[str, Any]:
-        call, fate = begin(got, item)
+    def blocking(got: dict[str, Any], item: int | None = None, round: int = 1) -> dict[str, Any]:
+        call, fate = begin(got, item, round)
         if fate.hangs and call.number <= fate.fails:
             record.let_go(call)
             clock.sleep(HANG)

@@ -7,22 +7,24 @@ costs nothing. Nothing here knows how a run goes: which step is ready is the cor
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
+from penstock.errors import DefinitionError, Problem
 from penstock.ids import StepId
+from penstock.workflow.detours import deadlocks, reopened_by
 from penstock.workflow.expr import Expression, Path
-from penstock.workflow.findings import Findings, Place
+from penstock.workflow.findings import Findings, Place, did_you_mean
 from penstock.workflow.interpolate import Template
 from penstock.workflow.loops import barriers_of
 from penstock.workflow.order import circles, inverse, shown_path, topological
-from penstock.workflow.routes import END, HUMAN, Router, Routes, loops_in
+from penstock.workflow.routes import END, HUMAN, Router, Routes
 from penstock.workflow.shape import check_rest, check_step
 from penstock.workflow.sites import SHARED_GATE, CompiledCheck, Sites
-from penstock.workflow.spec import Step, Workflow
+from penstock.workflow.spec import Ail, Step, Workflow
 from penstock.workflow.values import check_step_values, check_workflow_values
 
 __all__ = [
@@ -82,9 +84,48 @@ class Graph:
     control: dict[int, tuple[Path, ...]] = field(default_factory=dict)
     """What decisions read of a step's output, as paths below it; `()` is the whole output."""
     rules: tuple[Expression, ...] = ()
+    """Of the workflow's own policy decider."""
+    routed: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """A forward target to the routers that may lead to it."""
+    lifts: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """A router to the steps that it is a barrier for."""
+    looped: frozenset[int] = frozenset()
+    """Steps of some loop's body."""
+    guarded: set[int] = field(default_factory=set)
+    """Steps that a person must approve. Whoever knows the tools adds those that are destructive."""
+    guarded_tasks: set[StepId] = field(default_factory=set)
+    """The same for steps that a rule may add."""
+    points: dict[int, tuple[Ail, tuple[Expression, ...]]] = field(default_factory=dict)
+    """Steps after which an agent is asked how to go on, and its rules."""
+    metered: bool = False
+    """Somewhere there is a budget."""
+    timed: tuple[int, ...] = ()
+    """Steps with a limit of their own time."""
+    careful: bool = False
+    """Some step is more than plain: it is routed, gated, asked about or paid for."""
+    waves: bool = False
+    """An agent is asked between waves of steps."""
+    gate_attempts: int = 3
+    """Attempts before a gate calls a person, where the definition does not say."""
     ranks: tuple[list[int], list[int]] | None = None
     """Step to place and place to step in the default order of starting; made when first needed."""
     _hash: str = ""
+
+    def guard(self, steps: Iterable[int]) -> None:
+        """A person must approve these steps as well."""
+        self.guarded.update(steps)
+        self.look()
+
+    def look(self) -> None:
+        """See whether there is anything but plain steps, which the core passes through faster."""
+        self.careful = bool(
+            self.routers or self.guarded or self.gates or self.points or self.metered or self.waves
+        )
+
+    @property
+    def asks(self) -> bool:
+        """Someone may be asked about a run of it, and wants to know how it stands."""
+        return bool(self.guarded or self.points or self.gates) or self.workflow.config.ail is not None
 
     @property
     def hash(self) -> str:
@@ -102,18 +143,46 @@ def compile_graph(workflow: Workflow) -> Graph:
     return graph
 
 
-def extend(graph: Graph, steps: Sequence[Step]) -> Graph:
+def extend(
+    graph: Graph, steps: Sequence[Step], *, feeds: Mapping[StepId, Mapping[str, Any]] | None = None
+) -> Graph:
     """The graph with `steps` added after its own, whose indices stay. The given graph is not changed.
 
     Added steps may need and read any step, but they route only to each other: nothing that
-    is part of the run already becomes dormant or runs again because of them.
+    is part of the run already becomes dormant or runs again because of them. Steps named in
+    `feeds` wait for the new ones.
     """
     workflow = replace(graph.workflow, steps=(*graph.workflow.steps, *steps))
     findings = Findings.of(workflow)
     addition = _Addition(graph, workflow, findings)
     addition.survey()
     findings.check()
-    return addition.graph()
+    grown = addition.graph()
+    _check_detours(grown, findings)
+    findings.check()
+    for step in feeds or {}:
+        _feed(grown, step, range(len(graph.ids), len(grown.ids)))
+    grown.look()
+    return grown
+
+
+def _feed(graph: Graph, step: StepId, new: Sequence[int]) -> None:
+    """Let a step wait for the new ones."""
+    i = graph.index.get(step, -1)
+    if i < 0 or i in new:
+        hint = did_you_mean(step, graph.ids)
+        raise DefinitionError([Problem(f"feeds: no step is called {step!r}", hint)])
+    reached, todo = {i}, [i]
+    while todo:
+        for d in graph.dependents[todo.pop()]:
+            if d not in reached:
+                reached.add(d)
+                todo.append(d)
+    if reached.intersection(new):
+        raise DefinitionError([Problem(f"feeds: {step!r} runs before the new steps", "feed a later step")])
+    graph.needs[i] = tuple(sorted({*graph.needs[i], *new}))
+    for n in new:
+        graph.dependents[n] = tuple(sorted({*graph.dependents[n], i}))
 
 
 def assemble(workflow: Workflow, findings: Findings) -> Graph:
@@ -133,6 +202,9 @@ def assemble(workflow: Workflow, findings: Findings) -> Graph:
     graph = addition.graph()
     graph.outputs = outputs
     graph.rules = rules
+    graph.points |= _points(graph)
+    graph.look()
+    _check_detours(graph, findings)
     _check_tasks(graph, findings)
     return graph
 
@@ -194,8 +266,9 @@ class _Addition:
         dependents = self._all_dependents()
         routers = base.routers | routes.routers
         forward = {i: router.forward for i, router in routers.items()}
-        barriers = barriers_of(loops_in(routers), dependents, forward)
+        barriers = barriers_of(reopened_by(routers), dependents, forward)
         new = {i: tuple(sorted(routers)) for i, routers in barriers.items() if i >= self.first}
+        bodies = [body for router in routes.routers.values() for body in router.bodies.values()]
         return Graph(
             workflow=self.workflow,
             ids=self.ids,
@@ -215,7 +288,42 @@ class _Addition:
             barriers=base.barriers | new,
             control=self._control(),
             rules=base.rules,
+            routed=base.routed | routes.routed,
+            lifts=_inverse(base.barriers | new),
+            looped=base.looped.union(*bodies),
+            guarded=base.guarded | self._guarded(),
+            guarded_tasks=base.guarded_tasks,
+            gate_attempts=base.gate_attempts,
+            waves=self.workflow.config.ail is not None and self.workflow.config.ail.at == "per_layer",
+            points=base.points | self._points(),
+            metered=base.metered or self._metered(),
+            timed=base.timed + self._timed(),
         )
+
+    def _guarded(self) -> set[int]:
+        """Steps that need approval by what the definition says."""
+        config = self.workflow.config.approval
+        return {
+            i
+            for i, step in enumerate(self.steps, start=self.first)
+            if guards(step.approval or config, critical=step.critical or step.effect == "destructive")
+        }
+
+    def _points(self) -> dict[int, tuple[Ail, tuple[Expression, ...]]]:
+        points: dict[int, tuple[Ail, tuple[Expression, ...]]] = {}
+        for i, step in enumerate(self.steps, start=self.first):
+            if isinstance(step.ail, Ail):
+                points[i] = (step.ail, self.sites.step_rules.get(i, ()))
+            elif step.ail:
+                points[i] = (self.workflow.config.ail or Ail(decider="external"), self.base.rules)
+        return points
+
+    def _timed(self) -> tuple[int, ...]:
+        numbered = enumerate(self.steps, start=self.first)
+        return tuple(i for i, step in numbered if step.budget and step.budget.wall is not None)
+
+    def _metered(self) -> bool:
+        return self.workflow.config.budget is not None or any(step.budget for step in self.steps)
 
     def _name(self, numbered: Sequence[tuple[int, Step]]) -> None:
         for i, step in numbered:
@@ -300,6 +408,10 @@ class _Addition:
             dependents[i] += tuple(after)
         return dependents
 
+    def known_control(self) -> dict[int, tuple[Path, ...]]:
+        """What decisions of the new steps read of those that are there already."""
+        return {i: paths for i, paths in self._control().items() if i < self.first}
+
     def _control(self) -> dict[int, tuple[Path, ...]]:
         control = dict(self.base.control)
         for name, paths in self.sites.control.items():
@@ -308,12 +420,57 @@ class _Addition:
         return control
 
 
+def guards(approval: str, *, critical: bool) -> bool:
+    """Whether a person is asked before a step with this `approval`."""
+    return approval == "always" or (approval == "critical_only" and critical)
+
+
+def _points(graph: Graph) -> dict[int, tuple[Ail, tuple[Expression, ...]]]:
+    """Where the workflow itself wants an agent to be asked."""
+    ail = graph.workflow.config.ail
+    if ail is None:
+        return {}
+    points = {graph.index[name]: (ail, graph.rules) for name in ail.after if name in graph.index}
+    for i, step in enumerate(graph.workflow.steps):
+        if step.ail is True:
+            points[i] = (ail, graph.rules)
+    return points
+
+
+def _inverse(barriers: Mapping[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
+    found: dict[int, list[int]] = {}
+    for i, routers in barriers.items():
+        for router in routers:
+            found.setdefault(router, []).append(i)
+    return {router: tuple(steps) for router, steps in found.items()}
+
+
+def _check_detours(graph: Graph, findings: Findings) -> None:
+    """A detour runs while its caller waits; it cannot wait for what comes after the caller."""
+    for found in deadlocks(graph.routers, graph.needs, graph.routed, graph.barriers):
+        caller, detour, through = (graph.ids[i] for i in found)
+        message = f"never returns: it needs {through!r}, which waits for {caller!r}, which waits for it"
+        hint = f"let {detour!r} need only what has run before {caller!r}, and {caller!r} itself"
+        findings.add(("steps", found.detour, "needs"), message, hint)
+
+
 def _check_tasks(graph: Graph, findings: Findings) -> None:
     """Steps that a rule would add must fit the graph they would be added to."""
-    ail = graph.workflow.config.ail
-    for n, rule in enumerate(ail.rules if ail else ()):
-        if rule.tasks:
-            workflow = replace(graph.workflow, steps=(*graph.workflow.steps, *rule.tasks))
-            found = Findings.of(workflow)
-            _Addition(graph, workflow, found).survey()
-            findings.take(found, len(graph.ids), ("config", "ail", "rules", n, "tasks"))
+    for place, ail in ails(graph.workflow):
+        for n, rule in enumerate(ail.rules):
+            if rule.tasks:
+                workflow = replace(graph.workflow, steps=(*graph.workflow.steps, *rule.tasks))
+                found = Findings.of(workflow)
+                addition = _Addition(graph, workflow, found)
+                addition.survey()
+                graph.control |= addition.known_control()
+                findings.take(found, len(graph.ids), (*place, "rules", n, "tasks"))
+
+
+def ails(workflow: Workflow) -> Iterator[tuple[Place, Ail]]:
+    """Every decision point that is spelt out, and where: the workflow's own, and those of steps."""
+    if workflow.config.ail is not None:
+        yield ("config", "ail"), workflow.config.ail
+    for i, step in enumerate(workflow.steps):
+        if isinstance(step.ail, Ail):
+            yield ("steps", i, "ail"), step.ail

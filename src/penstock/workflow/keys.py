@@ -213,7 +213,7 @@ RULE: Final = Section(
             Choice(("continue", "replan", "inject", "abort")), "What to do when it is true.", required=True
         ),
         "requirement": Key(Text(), "For replan: what is needed."),
-        "feeds": Key(Text(), "For replan: the step and argument that receives the result."),
+        "feeds": Key(Text(), "For inject and replan: STEP.ARGUMENT that takes the results in."),
         "tasks": Key(ListOf(Later(lambda: STEP)), "For inject: the steps to add."),
         "repeat": Key(Flag(), "Fire each time, not only once per run."),
     },
@@ -226,9 +226,13 @@ AIL: Final = Section(
     {
         "at": Key(Choice(("per_layer", "on_error", "manual")), "When the decider is asked."),
         "after": Key(_STEP_NAMES, "Ask after these steps."),
-        "decider": Key(Choice(("policy", "model", "external")), "Who decides."),
+        "decider": Key(Choice(("policy", "model", "external", "human")), "Who decides."),
         "rules": Key(ListOf(RULE, hint="write a list of rules"), "For the policy decider."),
-        "timeout": Key(Duration(), "Go on after this time without an answer."),
+        "timeout": Key(Duration(), "How long to wait for an answer."),
+        "on_timeout": Key(
+            Choice(("continue", "wait", "abort")),
+            "What follows without an answer. Before a step that needs approval, `continue` waits.",
+        ),
     },
 )
 
@@ -268,9 +272,13 @@ CONFIG: Final = Section(
             Choice(("per_task", "per_layer", "manual", "off"), {False: "off"}), "When the state is saved."
         ),
         "approval": Key(_APPROVAL, "When a person must approve a step."),
+        "approval_timeout": Key(Duration(), "Without an answer by then, the call counts as rejected."),
         "ail": Key(AIL, "Where an agent is asked how to go on."),
         "budget": Key(BUDGET, "The limits of the whole run."),
         "gate": Key(GATE, "The gate of steps that have none of their own."),
+        "gate_attempts": Key(
+            MapOf(Whole(1), 'write {"agent:*": 5}'), "Attempts at a gate, by what a step uses: `agent:*`."
+        ),
         "retry": Key(RETRY, "How errors are retried in steps that do not say."),
         "max_parallel": Key(Whole(1), "How many tasks may run at once."),
         "timeout": Key(Duration(), "The longest the run may take."),

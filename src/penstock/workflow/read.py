@@ -17,7 +17,7 @@ from penstock.workflow.graph import Graph
 from penstock.workflow.keys import TOP
 from penstock.workflow.nodes import Node, Spot
 from penstock.workflow.problems import Problems
-from penstock.workflow.spec import Workflow
+from penstock.workflow.spec import Step, Workflow
 from penstock.workflow.templates import expand
 from penstock.workflow.validate import check
 
@@ -46,7 +46,18 @@ def load(path: str | Path) -> Source:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise DefinitionError([Problem(f"cannot read the file: {reason}", file=file)]) from None
-    return loads(yaml.decode(data, file), file)
+    return _with_agents(loads(yaml.decode(data, file), file), Path(path).parent)
+
+
+def _with_agents(source: Source, folder: Path) -> Source:
+    """The same with the agents that are described beside it."""
+    from penstock.workflow.agents import with_agents
+
+    workflow = with_agents(source.workflow, folder)
+    if workflow is source.workflow:
+        return source
+    graph = check(workflow, lambda path: (source.file, *locate(source.root, path)))
+    return Source(workflow, graph, source.file, source.root)
 
 
 def loads(text: str, file: str = "<text>") -> Source:
@@ -57,6 +68,12 @@ def loads(text: str, file: str = "<text>") -> Source:
 def from_plain(data: Any, file: str = "") -> Source:
     """The same for Python or JSON data in the shape of a workflow file."""
     return workflow_from(Node.from_plain(data), file)
+
+
+def steps_from(data: Any, file: str = "") -> tuple[Step, ...]:
+    """Steps in the shape of a workflow file, on their own: whether they fit a run is for the run to say."""
+    workflow, _ = read(Node.from_plain({"name": "steps", "steps": data}), file)
+    return workflow.steps
 
 
 def workflow_from(node: Node, file: str = "") -> Source:

@@ -116,7 +116,13 @@ class Routes:
                 draft.tie_targets.append(target)
         draft.loop_target = self._step_target(routing.loop_target, (*place, "loop_target"))
         draft.next = self._target(routing.next, (*place, "next"))
+        if tie and tie.enabled and not tie.valid_targets:
+            draft.tie_targets = list(dict.fromkeys(draft.targets()))
         draft.detour = self._step_target(routing.detour, (*place, "detour"))
+        if draft.detour is not None and routing.detour is not None:
+            read = [expression for expression, _ in draft.conditions]
+            for expression in (*read, *([draft.on] if draft.on else [])):
+                self._sites.keep_detour(expression.reads, routing.detour)
         self._check_parts(routing, place)
 
     def join(self, needs: Edges, dependents: Edges) -> None:

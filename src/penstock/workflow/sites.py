@@ -42,7 +42,7 @@ Expect = Literal["bool", "list", "any"]
 
 @dataclass(frozen=True, slots=True)
 class CompiledCheck:
-    """One check of a gate. Exactly one of `expr`, `tool`, `run` is set."""
+    """One check of a gate. Exactly one of `expr`, `tool`, `run`, `schema` is set."""
 
     name: str
     expr: Expression | None = None
@@ -51,6 +51,8 @@ class CompiledCheck:
     run: Template | None = None
     """Renders to the argument vector."""
     timeout: float | None = None
+    schema: Mapping[str, Any] | None = None
+    """A JSON Schema of the whole output: the check of agents that promise a form."""
 
 
 class Sites:
@@ -67,6 +69,7 @@ class Sites:
         self.for_each: dict[int, Expression] = {}
         self.sets: dict[int, tuple[tuple[str, Template], ...]] = {}
         self.gates: dict[int, tuple[CompiledCheck, ...]] = {}
+        self.step_rules: dict[int, tuple[Expression, ...]] = {}
         self.needed: list[str] = []
         """Steps that the step at hand reads by `steps.NAME`."""
         self.control: dict[str, dict[Path, None]] = {}
@@ -91,7 +94,7 @@ class Sites:
         elif shared:
             self.gates[i] = shared
         if isinstance(step.ail, Ail):
-            self.rules(step.ail, (*place, "ail"))
+            self.step_rules[i] = self.rules(step.ail, (*place, "ail"))
 
     def _each(self, i: int, source: str) -> None:
         """A map's list is no decision: it may be large, and only its length is kept at hand."""
@@ -196,6 +199,12 @@ class Sites:
         hint = "say `output` for this step's own result" if after else ""
         hint = hint or f"for its result in the last iteration say previous.{name}"
         self._findings.add(place, f"steps.{name} is this step itself", hint)
+
+    def keep_detour(self, reads: Iterable[Path], detour: str) -> None:
+        """A router may look at what its detour gave."""
+        for path in reads:
+            if path[0] == "detour" and len(path) > 1 and path[1] == "output":
+                self._keep(detour, path[2:])
 
     def _keep(self, name: str, path: Path) -> None:
         self.control.setdefault(name, {})[path] = None

@@ -69,7 +69,8 @@ class Check(_Value, frozen=True):
 
 class Gate(_Value, frozen=True):
     checks: tuple[Check, ...] = ()
-    max_attempts: int = 3
+    max_attempts: int | None = None
+    """None: as its workflow says for this kind of step, or for all; otherwise 3."""
 
 
 class Condition(_Value, frozen=True):
@@ -114,9 +115,11 @@ class Ail(_Value, frozen=True):
 
     at: Literal["per_layer", "on_error", "manual"] = "manual"
     after: tuple[StepId, ...] = ()
-    decider: Literal["policy", "model", "external"] = "policy"
+    decider: Literal["policy", "model", "external", "human"] = "policy"
     rules: tuple[Rule, ...] = ()
     timeout: float = 60.0
+    on_timeout: Literal["continue", "wait", "abort"] = "continue"
+    """What follows when nobody answers. Before a step that needs approval, `continue` waits."""
 
 
 class Budget(_Value, frozen=True):
@@ -140,9 +143,13 @@ class Config(_Value, frozen=True):
     engine: Literal["auto", "native", "langgraph", "temporal"] = "auto"
     checkpoints: Literal["per_task", "per_layer", "manual", "off"] = "per_layer"
     approval: Literal["always", "critical_only", "never"] = "critical_only"
+    approval_timeout: float | None = None
+    """Seconds after which a call that nobody approved counts as rejected; None: it waits."""
     ail: Ail | None = None
     budget: Budget | None = None
     gate: Gate | None = None
+    gate_attempts: Mapping[str, int] = msgspec.field(default_factory=dict)
+    """Attempts before a gate calls a person, by what a step uses: `agent:*`, `files:*`, `data:parse`."""
     retry: Retry | None = None
     max_parallel: int = 32
     timeout: float | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import StoreError
 from penstock.ids import RunId
 from penstock.store.base import CheckpointRecord
+from penstock.store.gather import Fold, Gathering
 from penstock.store.postgres.connections import words
 from penstock.store.postgres.writer import Job
 
@@ -30,37 +30,26 @@ _PRUNE = """
         (SELECT checkpoint FROM checkpoints WHERE run = %s ORDER BY seq DESC LIMIT %s)
 """
 
-GATHER = 0.1
-"""Seconds in which checkpoints gather: of a quick run only the newest are ever written."""
-
 _log = logging.getLogger("penstock.store")
 
 
 class PostgresCheckpoints:
     def __init__(self, store: PostgresStore) -> None:
         self._store = store
-        self._fresh: dict[RunId, dict[str, tuple[CheckpointRecord, bytes, int]]] = {}
-        """Not handed to the writer yet."""
+        self._gathering = Gathering(self._write)
+        self.flush = self._gathering.flush
 
     def save(self, record: CheckpointRecord, state: bytes, *, keep: int) -> None:
-        if not self._fresh:
-            asyncio.get_running_loop().call_later(GATHER, self.flush)
-        fresh = self._fresh.setdefault(record.run, {})
-        fresh[record.checkpoint] = record, state, keep
-        if len(fresh) > keep:
-            del fresh[min(fresh, key=lambda name: fresh[name][0].seq)]
+        self._gathering.add(record, state, keep=keep)
 
-    def flush(self) -> None:
-        """Hand what has gathered to the writer."""
-        for run, fresh in self._fresh.items():
-            rows = [
-                (record.checkpoint, run, record.seq, record.at, record.layer, self._store.seal.seal(state))
-                for record, state, _ in fresh.values()
-            ]
-            columns = [list(column) for column in zip(*rows, strict=True)]
-            keep = max(keep for *_, keep in fresh.values())
-            self._store.writer.put(Job([(_INSERT, columns), (_PRUNE, (run, run, keep))], failed=_warn))
-        self._fresh.clear()
+    def _write(self, run: RunId, folds: Sequence[Fold], keep: int) -> None:
+        seal = self._store.seal.seal
+        rows = [
+            (record.checkpoint, run, record.seq, record.at, record.layer, seal(state))
+            for record, state in folds
+        ]
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        self._store.writer.put(Job([(_INSERT, columns), (_PRUNE, (run, run, keep))], failed=_warn))
 
     async def list(self, run: RunId) -> Sequence[CheckpointRecord]:
         await self._written()
@@ -77,7 +66,7 @@ class PostgresCheckpoints:
 
     async def _written(self) -> None:
         """What was saved here is found here, at once."""
-        if self._fresh:
+        if self._gathering:
             self.flush()
             await self._store.write([])
 

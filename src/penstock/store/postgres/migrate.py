@@ -42,26 +42,26 @@ def _scripts() -> list[str]:
 
 def _upgrade(db: psycopg.Connection[Any], address: Address, scripts: list[str]) -> None:
     """Whoever is quicker does the work; who comes second finds it done."""
-    while (version := _version(db, address)) < len(scripts):
+    while (done := version(db, address)) < len(scripts):
         with db.transaction():
             db.execute(_LOCK, (_MARK, address.schema))
-            if _version(db, address) != version:
+            if version(db, address) != done:
                 continue
-            if version < 0:
+            if done < 0:
                 name = sql.Identifier(address.schema)
                 db.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(name))
                 db.execute(_META)
                 continue
-            db.execute(scripts[version].encode())
-            db.execute("UPDATE meta SET value = %s WHERE name = 'version'", (b"%d" % (version + 1),))
-    if version > len(scripts):
+            db.execute(scripts[done].encode())
+            db.execute("UPDATE meta SET value = %s WHERE name = 'version'", (b"%d" % (done + 1),))
+    if done > len(scripts):
         raise StoreError(
-            f"{address.shown} was written by a newer Penstock (schema {version}, this one knows "
+            f"{address.shown} was written by a newer Penstock (schema {done}, this one knows "
             f"{len(scripts)}); upgrade Penstock, or choose another schema with ?schema="
         )
 
 
-def _version(db: psycopg.Connection[Any], address: Address) -> int:
+def version(db: psycopg.Connection[Any], address: Address) -> int:
     """The number of the last script that was applied; -1 where there is nothing at all."""
     found = db.execute(
         "SELECT tablename FROM pg_tables WHERE schemaname = %s ORDER BY tablename <> 'meta' LIMIT 1",

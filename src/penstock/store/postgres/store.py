@@ -23,6 +23,7 @@ from penstock.store import batches, owner
 from penstock.store.base import NewRun, Pinned, RunRecord
 from penstock.store.postgres.checkpoints import PostgresCheckpoints
 from penstock.store.postgres.connections import Readers, parse, text
+from penstock.store.postgres.examples import PostgresExamples
 from penstock.store.postgres.journal import PostgresJournal
 from penstock.store.postgres.mail import PostgresMail
 from penstock.store.postgres.migrate import migrate
@@ -42,7 +43,7 @@ PATIENCE = 5.0
 GATHER = 0.02
 """Seconds in which news of events gathers before others are told."""
 
-_FRESH = f"greatest(expires, pg_postmaster_start_time() + interval '{LEASE} s') > clock_timestamp()"
+FRESH = f"greatest(expires, pg_postmaster_start_time() + interval '{LEASE} s') > clock_timestamp()"
 """Owners could not be heard while the server was down: after a start they have time to come back."""
 
 _RUN_COLUMNS = f"""
@@ -51,7 +52,7 @@ _RUN_COLUMNS = f"""
            coalesce((SELECT last FROM events
                       WHERE id BETWEEN runs.key << 32 AND runs.key << 32 | 4294967295
                       ORDER BY id DESC LIMIT 1), fork_at, 0),
-           parent, reason, source, fork_of, fork_at, process, {_FRESH}
+           parent, reason, source, fork_of, fork_at, process, {FRESH}
       FROM runs LEFT JOIN leases USING (run) LEFT JOIN owners USING (owner)
 """  # noqa: S608 - constants
 _RUN_FIELDS = (
@@ -94,7 +95,7 @@ _FIRST_LEASE = """
     INSERT INTO leases SELECT run, %s, claim FROM runs WHERE run = %s AND claim = %s ON CONFLICT DO NOTHING
 """
 
-_HELD = f"SELECT claim, process, {_FRESH} FROM leases JOIN owners USING (owner) WHERE run = %s"  # noqa: S608 - constants
+_HELD = f"SELECT claim, process, {FRESH} FROM leases JOIN owners USING (owner) WHERE run = %s"  # noqa: S608 - constants
 
 _TAKE_LEASE = """
     INSERT INTO leases VALUES (%s, %s, %s)
@@ -148,6 +149,7 @@ class PostgresStore:
         self.journals: dict[RunId, PostgresJournal] = {}
         self.mail = PostgresMail(self)
         self.checkpoints = PostgresCheckpoints(self)
+        self.examples = PostgresExamples(self)
         self.upkeep = PostgresUpkeep(self)
         self.news = News(self._address, {"mail": self.mail.knock, "events": self._heard})
         self.writer = Writer(self.connect, seal=self.seal.seal, beat=self._beat, stalled=self._stalled)

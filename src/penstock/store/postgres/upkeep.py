@@ -66,6 +66,7 @@ _TABLES = (
     "commands",
     "definitions",
     "events",
+    "examples",
     "leases",
     "owners",
     "pins",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.errors import StoreError
 from penstock.ids import RunId
 from penstock.store.base import CheckpointRecord
+from penstock.store.gather import Fold, Gathering
 from penstock.store.sqlite.writer import Job
 
 if TYPE_CHECKING:
@@ -15,7 +17,10 @@ if TYPE_CHECKING:
 
 _NAMES = ("checkpoint", "run", "seq", "at", "layer", "size")
 _COLUMNS = "checkpoint, run, seq, at, layer, length(state)"
-_INSERT = "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?, ?, ?)"
+_INSERT = """
+    INSERT OR REPLACE INTO checkpoints
+    SELECT ?1, ?2, ?3, ?4, ?5, ?6 WHERE EXISTS (SELECT 1 FROM runs WHERE run = ?2)
+"""
 _PRUNE = """
     DELETE FROM checkpoints WHERE run = ?1 AND checkpoint NOT IN
         (SELECT checkpoint FROM checkpoints WHERE run = ?1 ORDER BY seq DESC LIMIT ?2)
@@ -25,22 +30,39 @@ _PRUNE = """
 class SqliteCheckpoints:
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
+        self._gathering = Gathering(self._write)
+        self.flush = self._gathering.flush
 
     def save(self, record: CheckpointRecord, state: bytes, *, keep: int) -> None:
-        sealed = self._store.seal.seal(state)
-        values = (record.checkpoint, record.run, record.seq, record.at, record.layer, sealed)
-        self._store.writer.put(Job([(_INSERT, values), (_PRUNE, (record.run, keep))]))
+        self._gathering.add(record, state, keep=keep)
+
+    def _write(self, run: RunId, folds: Sequence[Fold], keep: int) -> None:
+        seal = self._store.seal.seal
+        rows = [
+            (_INSERT, (record.checkpoint, run, record.seq, record.at, record.layer, seal(state)))
+            for record, state in folds
+        ]
+        with contextlib.suppress(StoreError):  # closed meanwhile: it loses time, never a run
+            self._store.writer.put(Job([*rows, (_PRUNE, (run, keep))]))
 
     async def list(self, run: RunId) -> Sequence[CheckpointRecord]:
+        await self._written()
         sql = f"SELECT {_COLUMNS} FROM checkpoints WHERE run = ? ORDER BY seq"  # noqa: S608 - a constant
         return [_record(row) for row in await self._store.query(sql, (run,))]
 
     async def get(self, checkpoint: str) -> tuple[CheckpointRecord, bytes]:
+        await self._written()
         sql = f"SELECT {_COLUMNS}, state FROM checkpoints WHERE checkpoint = ?"  # noqa: S608 - a constant
         rows = await self._store.query(sql, (checkpoint,))
         if not rows:
             raise StoreError(f"there is no checkpoint {checkpoint!r}")
         return _record(rows[0][:6]), self._store.seal.open(rows[0][6])
+
+    async def _written(self) -> None:
+        """What was saved here is found here, at once."""
+        if self._gathering:
+            self.flush()
+            await self._store.write([], patient=True)
 
 
 def _record(row: Sequence[object]) -> CheckpointRecord:

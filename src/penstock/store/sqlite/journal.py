@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 from collections.abc import Callable, Sequence
+from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 from penstock.ids import RunId
@@ -18,11 +21,17 @@ if TYPE_CHECKING:
 _BLOB = "INSERT OR IGNORE INTO blobs VALUES (?, ?)"
 _BLOB_USE = "INSERT OR IGNORE INTO blob_uses VALUES (?, ?)"
 
+_LARGE = 64_000
+"""Bytes of a batch that the event loop does not write itself."""
+
+_LONG = 0.005
+"""Seconds that a turn of the loop may take before the thread is the quicker way."""
+
 
 class SqliteJournal:
     lasting = True
     __slots__ = (
-        "_loop", "_status", "_store", "_watcher", "claim", "delivered", "durable", "gone",
+        "_context", "_due", "_loop", "_status", "_store", "_watcher", "claim", "delivered", "durable", "gone",
         "key", "run",
     )  # fmt: skip
 
@@ -39,18 +48,39 @@ class SqliteJournal:
         self._store = store
         self._watcher: Watcher | None = None
         self._status: tuple[str, str] | None = None
+        self._due = 0.0
+        """Since when `_write` has been waiting for the end of the loop's turn; 0 when it has not."""
+        self._context = Context()
+        """What comes of a commit has nothing to do with the step that happened to ask for it."""
         self._loop = asyncio.get_running_loop()
 
     def watch(self, watcher: Watcher) -> None:
         self._watcher = watcher
 
     def append(self, events: Sequence[Event]) -> None:
-        put = self._store.writer.put
+        writer = self._store.writer
         line, blobs = batches.encode(events)
         for ref, body in blobs:
-            put(Job([(_BLOB, (ref, self._store.seal.seal(body))), (_BLOB_USE, (self.key, ref))]))
-        put(Segment(self, events[0].seq, events[-1].seq, line, self._status))
+            writer.put(Job([(_BLOB, (ref, self._store.seal.seal(body))), (_BLOB_USE, (self.key, ref))]))
+        writer.leave(Segment(self, events[0].seq, events[-1].seq, line, self._status))
         self._status = None
+        if len(line) > _LARGE:
+            self._by_thread()
+        elif not self._due:
+            self._due = time.perf_counter()
+            self._loop.call_soon(self._write, context=self._context)
+
+    def _write(self) -> None:
+        """At the end of the loop's turn, when everything that happens in it has been taken."""
+        writer = self._store.writer
+        if time.perf_counter() - self._due > _LONG:
+            writer.distrust()
+        self._due = 0.0
+        if not writer.here():
+            self._by_thread()
+
+    def _by_thread(self) -> None:
+        self._store.writer.wake()
         self._store.room.wanted(self._loop)
 
     def note(self, status: str, reason: str) -> None:
@@ -62,6 +92,7 @@ class SqliteJournal:
     def release(self) -> None:
         if self._store.journals.get(self.run) is self:
             del self._store.journals[self.run]
+            self._store.checkpoints.flush()  # for whoever takes it up next
             sql = "DELETE FROM leases WHERE run = ? AND claim = ?"
             self._store.writer.put(Job([(sql, (self.run, self.claim))]))
 
@@ -94,7 +125,18 @@ class SqliteJournal:
 
 def on_loop(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *values: Any) -> None:
     """Call on the loop's thread; a loop that is closed has nobody left who cares."""
-    try:
-        loop.call_soon_threadsafe(call, *values)
-    except RuntimeError:
+    if _running() is not loop:
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(call, *values)
         return
+    try:
+        call(*values)
+    except Exception as error:  # noqa: BLE001 - as the loop itself does: what one does not bear is not the others' trouble
+        loop.call_exception_handler({"message": "while telling what is durable", "exception": error})
+
+
+def _running() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

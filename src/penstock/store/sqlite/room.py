@@ -23,24 +23,28 @@ PAUSE = 0.0005
 
 
 class Room:
-    __slots__ = ("_loop", "_writer")
+    __slots__ = ("_commits", "_loop", "_writer")
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
         self._loop: asyncio.AbstractEventLoop | None = None
         """The loop that looks after the writer until everything is written."""
+        self._commits = 0
+        """How many there were when we last looked."""
 
     def wanted(self, loop: asyncio.AbstractEventLoop) -> None:
         """Something is on its way: see to it that it arrives."""
         if self._loop is not loop:
             self._loop = loop
+            self._commits = self._writer.commits
             loop.call_later(LAG, self._look, loop)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        since = self._writer.since
-        if not since:
+        writer = self._writer
+        if not writer.behind:
             self._loop = None
-        elif time.monotonic() - since < LAG:
+        elif writer.commits != self._commits:
+            self._commits = writer.commits
             loop.call_later(LAG, self._look, loop)
         else:
             time.sleep(GIVE_WAY)

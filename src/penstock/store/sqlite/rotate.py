@@ -1,8 +1,6 @@
 """Another key for a SQLite store, a first one, or none any more.
 
-Every payload is opened and sealed again, some at a time. A payload says by which key it was
-sealed: what is done is not done again, so whatever cuts this short can be followed by the
-same call. Until the end both keys are needed; then the new one is enough.
+Every payload is opened and sealed again, some at a time: `rotation` says how, this where.
 """
 
 from __future__ import annotations
@@ -12,52 +10,28 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any
 
 from penstock.errors import Owned, StoreError, WrongKey
 from penstock.ids import RunId
-from penstock.store import owner
+from penstock.store import owner, rotation
+from penstock.store.rotation import Progress, Table, reseal
 from penstock.store.sealed import MARK, NoSeal, Seal, place, seal_of, sealed_by
 from penstock.store.sqlite.migrate import MARK as OURS
 from penstock.store.sqlite.migrate import migrate
 from penstock.store.sqlite.writer import busy
 
-ROWS: Final = 256
-BYTES: Final = 4_000_000
-"""What one transaction takes on, so that it is short."""
-
-_PASSES = 10
-
 _PATIENCE = 60.0
 """Seconds to wait for others who write."""
 
-
-class _Table(NamedTuple):
-    name: str
-    payload: str
-    row: str
-    """What identifies a row, and in which order they are taken."""
-    key: tuple[str, ...] = ()
-    """What its place is made of; empty where payloads are not bound to one."""
-
-    @property
-    def first(self) -> object:
-        return "" if self.row == "hash" else -1
-
-
 _TABLES = (
-    _Table("definitions", "body", "rowid"),
-    _Table("commands", "body", "rowid"),
-    _Table("checkpoints", "state", "rowid"),
-    _Table("blobs", "body", "hash"),
-    _Table("events", "batches", "id"),
+    Table("definitions", "body", "rowid", -1),
+    Table("commands", "body", "rowid", -1),
+    Table("checkpoints", "state", "rowid", -1),
+    Table("examples", "body", "rowid", -1),
+    Table("blobs", "body", "hash"),
+    Table("events", "batches", "id", -1),
 )
-
-
-class Progress(NamedTuple):
-    done: int
-    total: int
-    """Payloads that are not sealed with the new key (or not plain) when it begins."""
 
 
 def rotate(
@@ -66,12 +40,13 @@ def rotate(
     old: Sequence[str] = (),
     new: str | None,
     progress: Callable[[Progress], None] = lambda _: None,
+    dry_run: bool = False,
 ) -> int:
     """Seal a store with another key; returns how many payloads were touched.
 
     `old` are the keys that open it now (none for a plain store). Without `new` it becomes plain.
     Raises `WrongKey` before anything is changed when one of its payloads cannot be opened, and
-    `Owned` while a run is being driven.
+    `Owned` while a run is being driven. A `dry_run` only says how many payloads there are to touch.
     """
     path = Path(path)
     if not path.is_file():
@@ -83,10 +58,18 @@ def rotate(
             if db.execute("PRAGMA application_id").fetchone()[0] != OURS:
                 raise StoreError(f"{path} is not a store of Penstock")
             _refuse_if_live(db)
-            _left(db, opener, sealer)
+            left = _left(db, opener, sealer)
+            if dry_run:
+                return left
             migrate(db, path, opener)
             db.execute("PRAGMA secure_delete = ON")  # what was readable must not stay in free space
-            touched = _all(db, opener, sealer, progress)
+            touched = reseal(
+                lambda: _left(db, opener, sealer),
+                lambda: (some for table in _TABLES for some in _slices(db, table, opener, sealer)),
+                progress,
+            )
+            check = sealer.seal(opener.open(_check(db)))
+            db.execute("UPDATE meta SET value = ? WHERE name = 'seal'", (check,))
             _tidy(db)
     except sqlite3.Error as error:
         said = "it is in use; close what uses it and try again" if busy(error) else str(error)
@@ -102,28 +85,6 @@ def _refuse_if_live(db: sqlite3.Connection) -> None:
             raise Owned(RunId(run), str(holder))
 
 
-def _all(
-    db: sqlite3.Connection, opener: Seal | NoSeal, sealer: Seal | NoSeal, progress: Callable[[Progress], None]
-) -> int:
-    done, total = 0, _left(db, opener, sealer)
-    progress(Progress(0, total))
-    for _ in range(_PASSES):  # more than one only if someone wrote meanwhile
-        if total <= done:
-            break
-        for table in _TABLES:
-            for some in _slices(db, table, opener, sealer):
-                done += some
-                progress(Progress(min(done, total), total))
-        total = done + _left(db, opener, sealer)
-    else:
-        raise StoreError(
-            "something goes on writing with another key; close what uses the store, and try again"
-        )
-    check = opener.open(_check(db))
-    db.execute("UPDATE meta SET value = ? WHERE name = 'seal'", (sealer.seal(check),))
-    return done
-
-
 def _check(db: sqlite3.Connection) -> bytes:
     """What tells a wrong key at once when the store is opened. It is the last to change."""
     found: bytes = db.execute("SELECT value FROM meta WHERE name = 'seal'").fetchone()[0]
@@ -135,7 +96,8 @@ def _left(db: sqlite3.Connection, opener: Seal | NoSeal, sealer: Seal | NoSeal) 
     known = opener.names
     opener.open(_check(db))
     left = 0
-    for table in _TABLES:
+    there = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
+    for table in (table for table in _TABLES if table.name in there):  # an older file has fewer
         head = f"CASE substr({table.payload}, 1, 4) WHEN ? THEN substr({table.payload}, 5, 8) ELSE x'' END"
         sql = f"SELECT {head} AS name, count(*) FROM {table.name} GROUP BY name"  # noqa: S608 - our names
         for name, count in db.execute(sql, (MARK,)):
@@ -146,7 +108,7 @@ def _left(db: sqlite3.Connection, opener: Seal | NoSeal, sealer: Seal | NoSeal) 
 
 
 def _slices(
-    db: sqlite3.Connection, table: _Table, opener: Seal | NoSeal, sealer: Seal | NoSeal
+    db: sqlite3.Connection, table: Table, opener: Seal | NoSeal, sealer: Seal | NoSeal
 ) -> Iterator[int]:
     """Seal the payloads of one table, some in each transaction; yields how many each time."""
     after = table.first
@@ -186,7 +148,7 @@ def _some(db: sqlite3.Connection, sql: str, after: object) -> list[tuple[Any, ..
         for row in found:
             rows.append(row)
             size += len(row[1])
-            if len(rows) >= ROWS or size >= BYTES:
+            if len(rows) >= rotation.ROWS or size >= rotation.BYTES:
                 break
     return rows
 

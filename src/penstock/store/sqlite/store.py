@@ -25,6 +25,7 @@ from penstock.store import batches, owner
 from penstock.store.base import NewRun, Pinned, RunRecord
 from penstock.store.sealed import NoSeal, Seal
 from penstock.store.sqlite.checkpoints import SqliteCheckpoints
+from penstock.store.sqlite.examples import SqliteExamples
 from penstock.store.sqlite.journal import SqliteJournal, on_loop
 from penstock.store.sqlite.mail import SqliteMail
 from penstock.store.sqlite.migrate import migrate
@@ -80,6 +81,7 @@ class SqliteStore:
         self.journals: dict[RunId, SqliteJournal] = {}
         self.mail = SqliteMail(self)
         self.checkpoints = SqliteCheckpoints(self)
+        self.examples = SqliteExamples(self)
         self.upkeep = SqliteUpkeep(self)
         self._lock = threading.Lock()
         try:
@@ -274,6 +276,7 @@ class SqliteStore:
         await self.mail.close()
         for journal in list(self.journals.values()):
             journal.release()
+        self.checkpoints.flush()
         await asyncio.to_thread(self.writer.close)
         self._reader.close()
 

@@ -1,8 +1,12 @@
-"""The one thread that writes to a SQLite file.
+"""The one connection that writes to a SQLite file, and the thread that it belongs to.
 
 Jobs come in without anyone waiting; all that have gathered are committed together (one
 fsync for the lot), and only then are their owners told. When the disk says no, the writer
 keeps what it has, says why, and tries again until the disk says yes: nothing is dropped.
+
+Waking a thread and being woken by it takes as long as a commit to a fast disk. So while
+commits are quick, the event loop may make them itself (`here`). The first one that is slow, in
+someone's way or refused goes to the thread, and so do the next: no loop waits twice.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import queue
 import sqlite3
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -29,6 +34,22 @@ PATIENCE = 10.0
 
 BEAT = 2.0
 """Seconds between heartbeats."""
+
+QUICK = 0.001
+"""Seconds that a commit may take to be one that an event loop can make itself."""
+
+TRUST = 2
+"""Quick commits in a row before a loop makes the next."""
+
+WHILE = 50
+"""Commits of the thread before a loop that was busy is trusted again."""
+
+TURNS = 96
+"""Commits that a loop makes before the thread tidies up the log: one that is written from its beginning
+again need not grow, and a commit that makes no file grow is a third cheaper."""
+
+MANY = 256
+"""Jobs that are too many for a loop to write at once."""
 
 Statement = tuple[str, Sequence[Any]]
 
@@ -49,6 +70,7 @@ _TROUBLE = frozenset(
 
 _STATUS = "UPDATE runs SET status = ?, reason = ?, ended = ? WHERE key = ?"
 _HELD = "SELECT 1 FROM leases WHERE run = ? AND claim = ?"
+_APPEND = f"INSERT INTO events SELECT ?, ?, ? WHERE EXISTS ({_HELD})"
 
 
 class Author(Protocol):
@@ -117,52 +139,123 @@ class Writer:
         self._seal = seal
         self._beat = beat
         self._stalled = stalled
-        self._jobs: queue.SimpleQueue[Segment | Job | None] = queue.SimpleQueue()
+        self._jobs: deque[Segment | Job] = deque()
+        self._work: list[Segment | Job] = []
+        """Taken out of `_jobs` and not yet written. Whoever has the turn may touch it."""
+        self._turn = threading.Lock()
+        """To commit: the thread, or a loop."""
+        self._bell: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        """There is something to do; False: there will be nothing any more."""
+        self._rung = False
+        self._quick = 0
+        """Commits in a row that took no time to speak of."""
+        self._hurried = False
+        """Whether the connection gives up at once when someone is in its way, and leaves the log as it is."""
+        self._untidy = False
+        """Whether the log should be emptied into the file."""
+        self.commits = 0
         self._beaten = time.monotonic()
-        self.since = 0.0
-        """When the oldest job came that is not written yet, roughly; 0 when there is none."""
         self._closed = False
         self._db: sqlite3.Connection | None = None
         self._thread: threading.Thread | None = None
 
+    @property
+    def behind(self) -> bool:
+        """Whether anything is not written yet."""
+        return bool(self._jobs or self._work)
+
     def put(self, job: Segment | Job) -> None:
-        """Hand a job over. Never blocks."""
+        """Hand a job to the thread. Never blocks."""
+        self.leave(job)
+        self.wake()
+
+    def leave(self, job: Segment | Job) -> None:
+        """Leave a job without waking anyone; `here` or `wake` has to follow."""
         if self._closed:
             raise StoreError(f"{self._name} was closed")
-        self._jobs.put(job)
-        self.since = self.since or time.monotonic()
+        self._jobs.append(job)
+
+    def wake(self) -> None:
+        if not self._rung:
+            self._rung = True
+            self._bell.put(True)
         if self._thread is None:  # whoever only reads needs no writer
             self._thread = threading.Thread(target=self._run, name="penstock-writer", daemon=True)
             self._thread.start()
+
+    def here(self) -> bool:
+        """Commit on this thread what has gathered. False: that would take long, `wake` has to follow."""
+        if self._closed or self._quick < TRUST or not self._turn.acquire(blocking=False):
+            return False
+        try:
+            self._gather()
+            if not self._work:
+                return True
+            if self._db is None or len(self._work) > MANY:
+                return False
+            try:
+                self._hurry(self._db, hurry=True)
+                told = self._append(self._db) or self._attempt(self._db, self._work)
+            except Exception:  # noqa: BLE001 - whatever it is, the thread meets it as well and deals with it
+                _rollback(self._db)
+                self._quick = 0
+                return False
+            self._work = []
+        finally:
+            self._turn.release()
+        if self.commits % TURNS == 0:
+            self._untidy = True
+            self.wake()
+        for tell in told:
+            tell()
+        return True
+
+    def distrust(self) -> None:
+        """The loop has much else to do: what waits for it is written late. The thread goes on for a while."""
+        self._quick = -WHILE
 
     def close(self) -> None:
         """Write what is left, then stop. A disk that still refuses is not waited for any longer."""
         self._closed = True
         if self._thread is not None:
-            self._jobs.put(None)
+            self._bell.put(False)
             self._thread.join(PATIENCE)
 
     def _run(self) -> None:
         going = True
         while going:
-            jobs: list[Segment | Job | None] = []
             with contextlib.suppress(queue.Empty):
                 # With no run to keep alive there is no reason to wake before there is something to write.
-                jobs.append(self._jobs.get(timeout=BEAT if self._beat() else None))
-                while True:
-                    jobs.append(self._jobs.get_nowait())
-            going = None not in jobs
-            work = [job for job in jobs if job is not None]
-            if time.monotonic() - self._beaten >= BEAT and (statement := self._beat()):
-                work.append(Job([statement]))
-                self._beaten = time.monotonic()
-            if work:
-                self._commit(work)
-                self.since = 0.0
-                if not self._jobs.empty():  # asked after, or a job that comes in between is forgotten
-                    self.since = time.monotonic()
+                going = self._bell.get(timeout=BEAT if self._beat() else None)
+            self._rung = False  # before the look: who comes later rings again
+            with self._turn:
+                self._gather()
+                if time.monotonic() - self._beaten >= BEAT and (statement := self._beat()):
+                    self._work.append(Job([statement]))
+                    self._beaten = time.monotonic()
+                if self._work:
+                    self._commit(self._work)
+                    self._work = []
+                if self._untidy and self._db is not None:
+                    self._untidy = False
+                    with contextlib.suppress(sqlite3.Error):  # another time
+                        self._db.execute("PRAGMA wal_checkpoint(PASSIVE)")
         if self._db is not None:
             self._db.close()
+
+    def _gather(self) -> None:
+        """Take what has come. Each job is always in one of the two, or else it might be overlooked."""
+        jobs, work = self._jobs, self._work
+        while jobs:
+            work.append(jobs[0])
+            jobs.popleft()
+
+    def _hurry(self, db: sqlite3.Connection, *, hurry: bool) -> None:
+        """A loop must not wait for other processes, nor tidy up the log; the thread may."""
+        if self._hurried != hurry:
+            db.execute(f"PRAGMA busy_timeout = {0 if hurry else 5000}")
+            db.execute(f"PRAGMA wal_autocheckpoint = {0 if hurry else 1000}")
+            self._hurried = hurry
 
     def _commit(self, jobs: list[Segment | Job]) -> None:
         """Commit all of it. What is itself wrong is taken out; trouble with the disk is waited for."""
@@ -171,6 +264,7 @@ class Writer:
             try:
                 if self._db is None:
                     self._db = self._connect()
+                self._hurry(self._db, hurry=False)
                 told = self._attempt(self._db, jobs)
             except _Wrong as wrong:
                 _rollback(self._db)
@@ -221,8 +315,27 @@ class Writer:
             if job.done is not None:
                 told.append(_tell(job.done, results))
         told += self._flush(db, runs)
+        began = time.perf_counter()
         db.commit()
+        self._committed(time.perf_counter() - began)
         return told
+
+    def _append(self, db: sqlite3.Connection) -> list[Callable[[], None]]:
+        """What one run alone adds, in one statement and its own transaction; nothing when there is more."""
+        segments = _of_one_run(self._work)
+        if not segments:
+            return []
+        author, last = segments[0].author, segments[-1].last
+        row = (author.key << 32 | segments[0].first, last, self._seal(b"".join(s.line for s in segments)))
+        began = time.perf_counter()
+        if not db.execute(_APPEND, (*row, author.run, author.claim)).rowcount:
+            raise _Lost([author])
+        self._committed(time.perf_counter() - began)
+        return [_tell(author.arrived, last)]
+
+    def _committed(self, took: float) -> None:
+        self._quick = self._quick + 1 if took < QUICK else 0
+        self.commits += 1
 
     def _flush(self, db: sqlite3.Connection, runs: dict[Author, list[Segment]]) -> list[Callable[[], None]]:
         """Write what has been gathered."""
@@ -260,6 +373,13 @@ class Writer:
             raise _Lost(
                 [author for author, its in runs.items() if author.key << 32 | its[0].first in there]
             ) from None
+
+
+def _of_one_run(jobs: Sequence[Segment | Job]) -> list[Segment]:
+    """The jobs, when all of them are batches of the same run and nothing else changes; otherwise none."""
+    plain = [job for job in jobs if isinstance(job, Segment) and not job.status and not job.author.gone]
+    alone = len(plain) == len(jobs) and all(segment.author is plain[0].author for segment in plain)
+    return plain if alone else []
 
 
 def _mark(db: sqlite3.Connection, runs: dict[Author, list[Segment]]) -> None:

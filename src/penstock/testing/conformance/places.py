@@ -163,6 +163,11 @@ def checkpoint(name: str, seq: int, run: RunId = A) -> CheckpointRecord:
     return CheckpointRecord(checkpoint=name, run=run, seq=seq, at=float(seq), layer=seq, size=0)
 
 
+def example(**values: Any) -> dict[str, Any]:
+    """A failure that is remembered; what is not said of it does not matter."""
+    return {"workflow": "flow", "step": "s", "tool": "some:tool", "at": 100.0, "expires": 200.0, **values}
+
+
 @contextlib.asynccontextmanager
 async def opened(place: Place, count: int = 1) -> AsyncIterator[Any]:
     """A store, or several of the same place."""

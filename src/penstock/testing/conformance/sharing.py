@@ -27,6 +27,7 @@ from penstock.testing.conformance.places import (
     begin,
     beginning,
     checkpoint,
+    example,
     flow,
     new,
     opened,
@@ -338,6 +339,7 @@ async def tell_all(store: Store) -> None:
     journal.append([TaskCompleted(3, 1.0, StepId("s"), noise[:20_000] + SECRET + noise[20_000:])])
     store.checkpoints.save(checkpoint("c", 2), SECRET.encode(), keep=5)
     await store.mail.post(A, post(SECRET, id="m"))
+    await store.examples.add("e", example(digest=SECRET))
 
 
 @sentence("sealed")
@@ -351,6 +353,7 @@ async def what_is_sealed_cannot_be_read_without_the_key(place: Place) -> None:
         assert (await store.definition(A)).workflow.steps[0].uses == SECRET
         assert (await store.output(A, 2), SECRET in await store.output(A, 3)) == (SECRET, True)
         assert (await store.checkpoints.get("c"))[1] == SECRET.encode()
+        assert (await store.examples.list())[0]["digest"] == SECRET
         await store.reopen(A)
         assert await Inbox(store).until(1) == [SECRET]
 

@@ -11,7 +11,12 @@ What a kind of store cannot do by its nature is declared on its place, never ski
 
 from __future__ import annotations
 
-from penstock.testing.conformance import histories, sharing, upkeep  # noqa: F401 - they bring the sentences
+from penstock.testing.conformance import (  # noqa: F401 - they bring the sentences
+    examples,
+    histories,
+    sharing,
+    upkeep,
+)
 from penstock.testing.conformance.places import KEY, Place, Sentence, named, sentences
 
 __all__ = ["KEY", "Place", "Sentence", "named", "sentences"]

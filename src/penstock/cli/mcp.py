@@ -1,0 +1,162 @@
+"""`penstock mcp`: Penstock as an MCP server; `penstock mcp install` puts it into a client's configuration."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, cast
+
+import typer
+
+from penstock.cli import exits, install, offered, stores
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from penstock.app import Penstock
+    from penstock.cli.signals import Interrupts
+    from penstock.planner.context import Budget, Exposure, Mode
+    from penstock.planner.finder import ToolFinder
+
+MODES: Final = ("auto", "always", "never")
+STARTING: Final = 8.0
+"""Seconds that a search waits for servers that are only just starting."""
+
+mcp = typer.Typer(rich_markup_mode=None, no_args_is_help=False, add_completion=False)
+mcp.command("install")(install.install)
+
+
+@mcp.callback(invoke_without_command=True)
+@exits.guarded
+def serve(
+    context: typer.Context,
+    http: Annotated[
+        str, typer.Option("--http", help="Serve over HTTP there, for this machine only.", metavar="HOST:PORT")
+    ] = "",
+    folder: Annotated[
+        str, typer.Option("--folder", help="Work in this folder; clients start us anywhere.", metavar="DIR")
+    ] = "",
+    servers: offered.Servers = "",
+    tools: offered.Functions = "",
+    expose: Annotated[
+        str, typer.Option("--expose", help="Show tools directly, too: auto, always or never.", metavar="MODE")
+    ] = "never",
+    pin: Annotated[
+        list[str] | None, typer.Option("--pin", help="A tool that is always shown directly.", metavar="TOOL")
+    ] = None,
+    window: offered.Window = offered.WINDOW,
+    share: offered.Share = offered.SHARE,
+    store: stores.Url = "",
+) -> None:
+    """Serve every tool behind a few meta-tools, over stdin and stdout or over HTTP.
+
+    Runs go on when a client leaves. Over stdin the process ends with its client; what was unfinished then
+    is taken up by the next one that is started here.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    if expose not in MODES:
+        raise typer.BadParameter(f"{expose!r} is not one of {', '.join(MODES)}", param_hint="--expose")
+    if folder:
+        _enter(folder)
+    penstock = offered.opened(store, servers, tools)
+    spend = offered.budget(window, share)
+    from penstock.planner.context import Exposure
+
+    shown = Exposure(penstock.tools, mode=cast("Mode", expose), pinned=pin or (), budget=spend)
+    direct = shown if pin or expose != "never" else None
+    _run(penstock, spend, direct, http)
+
+
+def _enter(folder: str) -> None:
+    if not Path(folder).is_dir():
+        raise exits.Refused(f"there is no folder {folder}")
+    os.chdir(folder)
+
+
+def _run(penstock: Penstock, spend: Budget, direct: Exposure | None, http: str) -> None:
+    import asyncio
+
+    from penstock.cli.follow import leave
+    from penstock.cli.signals import Interrupts
+
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        with Interrupts() as interrupts:
+            loop.run_until_complete(_serve(penstock, spend, direct, http, interrupts))
+            interrupts.nothing_to_stop()
+        code = exits.OK
+    except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - the edge, as in `guarded`
+        code = exits.report(error)
+    leave(code, loop)
+
+
+async def _serve(
+    penstock: Penstock, spend: Budget, direct: Exposure | None, http: str, interrupts: Interrupts
+) -> None:
+    import asyncio
+
+    from penstock.cli.waiting import let_go
+
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+
+    def heard() -> None:
+        loop.call_soon_threadsafe(stop.set)
+
+    interrupts.stop = heard
+    starting = loop.create_task(_start(penstock), name="penstock-servers")
+
+    async def before() -> None:
+        await asyncio.wait([starting], timeout=STARTING)
+
+    finder = offered.finder(penstock, spend, before=before)
+    serving = loop.create_task(_served(penstock, finder, direct, http, stop), name="penstock-gateway")
+    stopping = loop.create_task(stop.wait(), name="penstock-stop")
+    try:
+        await asyncio.wait([serving] if http else [serving, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            serving.result()
+    finally:
+        stopping.cancel()
+        starting.cancel()
+        await let_go(penstock)
+        await penstock.close()
+
+
+async def _start(penstock: Penstock) -> None:
+    """Learn what the servers offer now, all at once; what cannot be started is said, and the rest works."""
+    for problem in penstock.tools.servers.problems:
+        exits.say(str(problem))
+    if not penstock.tools.servers.known:
+        return
+    for one in await penstock.tools.start():
+        if one.error:
+            exits.say(f"{one.server}: {one.error}")
+
+
+async def _served(
+    penstock: Penstock, finder: ToolFinder, direct: Exposure | None, http: str, stop: asyncio.Event
+) -> None:
+    from penstock import __version__
+    from penstock.gateway.handles import kept
+
+    own = offered.own_folder(penstock)
+    handles = kept(own / "gateway.key")
+    if not http:
+        from penstock.gateway.server import serve_stdio
+
+        await serve_stdio(penstock, finder, handles, version=__version__, direct=direct)
+        return
+    from penstock.gateway.http import PATH, address_of, kept_token, listening, serve_http
+
+    host, port = address_of(http)
+    token = kept_token(own / "gateway.token")
+    place = listening(host, port)
+    shown = f"[{host}]" if ":" in host else host
+    exits.say(f"serving http://{shown}:{place.getsockname()[1]}{PATH}")
+    exits.say(f"clients send: Authorization: Bearer {token}")
+    await serve_http(
+        penstock, finder, handles, at=place, token=token, stop=stop, version=__version__, direct=direct
+    )

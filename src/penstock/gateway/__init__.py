@@ -1,0 +1,1 @@
+"""Penstock as an MCP server: hundreds of tools behind a handful."""

@@ -1,0 +1,37 @@
+"""Arguments of meta-tools, checked by the very schemas that clients are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from penstock.gateway.definitions import DEFINITIONS
+from penstock.workflow.findings import did_you_mean
+
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator
+
+MOST_COMPLAINTS = 5
+
+
+def complaint(name: str, args: Mapping[str, Any]) -> str:
+    """What is wrong with a call; empty when nothing is."""
+    check = _checks().get(name)
+    if check is None:
+        known = [definition.name for definition in DEFINITIONS]
+        return f"there is no tool {name!r}; {did_you_mean(name, known) or 'there are ' + ', '.join(known)}"
+    errors = sorted(check.iter_errors(dict(args)), key=lambda error: list(map(str, error.absolute_path)))
+    return "; ".join(_worded(error) for error in errors[:MOST_COMPLAINTS])
+
+
+def _worded(error: Any) -> str:
+    place = ".".join(map(str, error.absolute_path))
+    return f"{place}: {error.message}" if place else str(error.message)
+
+
+@cache
+def _checks() -> dict[str, Draft202012Validator]:
+    from jsonschema import Draft202012Validator
+
+    return {one.name: Draft202012Validator(dict(one.input)) for one in DEFINITIONS}

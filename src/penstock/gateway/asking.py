@@ -1,0 +1,101 @@
+"""Pending decisions as forms that a client shows to its person.
+
+The answer counts for the decision of that id, like one given by `respond` or in the inbox; whoever
+answers first has answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from penstock.errors import PenstockError
+from penstock.gateway.service import Session
+
+if TYPE_CHECKING:
+    from mcp.server.session import ServerSession
+    from mcp_types import ElicitRequestFormParams, ElicitResult
+
+PERSON: Final = "person"
+"""Who answered, in the record of a decision."""
+
+PLAIN: Final = ("approve", "reject", "retry", "skip", "finish", "abort")
+"""Answers that need nothing but the word."""
+
+MOST_ROUNDS: Final = 8
+"""Times that one call may ask; clients give up at ten."""
+
+
+class Answer(NamedTuple):
+    verb: str
+    message: str = ""
+
+
+class Round(NamedTuple):
+    """What a client hands back to us with its person's answers."""
+
+    number: int
+    handle: str
+
+    def __str__(self) -> str:
+        return f"{self.number} {self.handle}"
+
+
+def round_of(state: str) -> Round:
+    number, _, handle = state.partition(" ")
+    if not number.isdecimal():
+        raise PenstockError("this is not a request state of ours; call the tool anew")
+    return Round(int(number), handle)
+
+
+def for_people(pending: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Those that a person can answer with a word; the waves of a run are the agent's."""
+    return [one for one in pending if one["kind"] != "ail" and set(PLAIN) & set(one["options"])]
+
+
+def form(asked: Mapping[str, Any]) -> ElicitRequestFormParams:
+    from mcp_types import ElicitRequestFormParams
+
+    verbs = [verb for verb in PLAIN if verb in asked["options"]]
+    properties = {
+        "verb": {"type": "string", "title": "Answer", "enum": verbs},
+        "message": {"type": "string", "title": "Why", "description": "Optional."},
+    }
+    schema = {"type": "object", "properties": properties, "required": ["verb"]}
+    return ElicitRequestFormParams(message=asked["summary"], requested_schema=schema)
+
+
+def answer_of(result: ElicitResult, options: Sequence[str]) -> Answer | None:
+    """What a person said; None when the question stays open."""
+    if result.action == "accept":
+        content = result.content or {}
+        verb = content.get("verb")
+        return Answer(str(verb), str(content.get("message") or "")) if verb in options else None
+    if result.action == "decline" and "reject" in options:
+        return Answer("reject", "declined")
+    return None
+
+
+async def ask(
+    client: ServerSession, session: Session, handle: str, asked: Mapping[str, Any], request: str | int | None
+) -> bool:
+    """Put one decision to the person behind a client of the older protocol; True when it was made."""
+    from anyio import BrokenResourceError, ClosedResourceError
+    from mcp.shared.exceptions import MCPError
+    from pydantic import ValidationError
+
+    shown = form(asked)
+    try:
+        result = await client.elicit_form(shown.message, shown.requested_schema, request)
+    except (MCPError, ValidationError, BrokenResourceError, ClosedResourceError):
+        return False  # it offers what it cannot do, or has left: the decision stays in the inbox
+    answer = answer_of(result, asked["options"])
+    return answer is not None and await decided(session, handle, asked["decision"], answer)
+
+
+async def decided(session: Session, handle: str, decision: str, answer: Answer) -> bool:
+    try:
+        await session.decide(handle, decision, answer.verb, message=answer.message, by=PERSON)
+    except PenstockError:
+        return False  # somebody else was quicker, or it no longer matters
+    return True

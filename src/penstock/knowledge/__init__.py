@@ -1,0 +1,1 @@
+"""What is known of tools: how to find them, and how they were used."""

@@ -1,0 +1,1 @@
+"""Language models: who can be asked, what they answer, and what it means when they do not."""

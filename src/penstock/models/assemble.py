@@ -1,0 +1,141 @@
+"""A router from what is configured: the `[models]` table and the providers that the environment names.
+
+Takes values and gives a router; reads neither files nor the environment. With neither keys nor a
+table, what comes out answers from the text it is given, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+from penstock.errors import DefinitionError, Problem
+from penstock.models.base import Provider
+from penstock.models.catalog import Catalog
+from penstock.models.clocks import BootClock, Clock
+from penstock.models.endpoint import KNOWN, Endpoint
+from penstock.models.providers.extractive import Extractive
+from penstock.models.providers.hosted import Hosted
+from penstock.models.providers.http import Http
+from penstock.models.router import Listener, Router
+from penstock.models.shared import Shared
+from penstock.models.tiers import EXTRACTIVE, NOTHING_SAID, ModelsTable, Seat, SeatTable, Tiers
+from penstock.policy.buckets import Dimension, Limit
+from penstock.policy.bulkhead import HOSTED, LOCAL
+from penstock.policy.health import LEAST, MOST
+from penstock.workflow.findings import did_you_mean
+
+FILE: Final = "models.db"
+LOADING: Final = 30.0
+"""Seconds that a model on this machine may need to be loaded before its first byte."""
+
+KEYS: Final = {
+    "openai": "OPENAI_API_KEY",
+    "azure": "AZURE_OPENAI_API_KEY and AZURE_OPENAI_ENDPOINT",
+    "github": "GITHUB_TOKEN",
+    "gemini": "GEMINI_API_KEY",
+    "anthropic": "ANTHROPIC_API_KEY",
+    "ollama": "OLLAMA_HOST",
+    "groq": "GROQ_API_KEY",
+    "openrouter": "OPENROUTER_API_KEY",
+    "deepseek": "DEEPSEEK_API_KEY",
+    "mistral": "MISTRAL_API_KEY",
+}
+"""What to set for each provider."""
+
+
+class Assembled(Router):
+    """A router that closes its connections with itself."""
+
+    http: Http
+
+    async def close(self) -> None:
+        await super().close()
+        await self.http.close()
+
+
+def assemble(
+    table: ModelsTable | None,
+    catalog: Catalog,
+    *,
+    path: Path | None = None,
+    clock: Clock | None = None,
+    listener: Listener | None = None,
+    providers: Mapping[str, Provider] | None = None,
+) -> Assembled:
+    """The router. `path` is the file to share health in; `providers` are others that are at hand."""
+    table, clock, http = table or NOTHING_SAID, clock or BootClock(), Http()
+    endpoints = catalog.endpoints()
+    known: dict[str, Provider] = {"extractive": Extractive()}
+    known |= {name: Hosted(to, http, prices=table.prices) for name, to in endpoints.items()}
+    known |= providers or {}
+    tiers = tiers_of(table, endpoints, frozenset(known))
+    shared: Shared | None = None
+    if path is not None:
+        from penstock.models.shared_sqlite import SqliteShared
+
+        shared = SqliteShared(path, clock)
+    router = Assembled(tiers, known, prices=table.prices, shared=shared, clock=clock, listener=listener)
+    router.http = http
+    return router
+
+
+def tiers_of(table: ModelsTable, endpoints: Mapping[str, Endpoint], known: frozenset[str]) -> Tiers:
+    """The tiers with every seat found; an error that names each provider nobody has heard of."""
+    problems: list[Problem] = []
+    names = sorted({*KNOWN, *known})
+    seats: dict[str, Seat] = {}
+    for where, listed in [*table.tiers.items(), ("embeddings", table.embeddings)]:
+        for one in listed:
+            provider = one.model.partition("/")[0]
+            if provider not in names:
+                problems.append(
+                    Problem(f"unknown provider in {one.model!r}", did_you_mean(provider, names), where=where)
+                )
+            else:
+                seats.setdefault(one.model, _seat(one, endpoints.get(provider), known))
+    if problems:
+        raise DefinitionError(problems)
+    last = EXTRACTIVE if table.last_resort == "extractive" else ""
+    if last:
+        seats.setdefault(last, _seat(SeatTable(model=last), None, known))
+    return Tiers(
+        seats=seats,
+        order=tuple((name, tuple(one.model for one in listed)) for name, listed in table.tiers.items()),
+        default=table.default,
+        last_resort=last,
+        when_busy=table.when_busy,
+        embeddings=tuple(one.model for one in table.embeddings),
+        lane=table.lane,
+        hedge=table.hedge,
+    )
+
+
+def _seat(one: SeatTable, endpoint: Endpoint | None, known: frozenset[str]) -> Seat:
+    provider, _, model = one.model.partition("/")
+    here = provider in known and endpoint is None
+    local = here or (endpoint is not None and endpoint.local)
+    missing = "" if provider in known else f"no key: set {KEYS.get(provider, 'its variables')}"
+    kinds: tuple[tuple[Dimension, float | None], ...] = (("requests", one.rpm), ("tokens", one.tpm))
+    least = one.first_byte or (LOADING if local and not here else LEAST)
+    return Seat(
+        provider=provider,
+        model=model,
+        lane=one.lane if one.lane is not None else 0 if local else 1,
+        concurrency=one.concurrency or (LOCAL if local and not here else HOSTED),
+        limits=tuple(Limit(dimension=kind, limit=limit) for kind, limit in kinds if limit),
+        domain=one.domain,
+        window=one.window,
+        first_byte=(least, max(least, MOST)),
+        stream=one.stream,
+        missing=missing,
+        fingerprint="" if endpoint is None else fingerprint(endpoint),
+    )
+
+
+def fingerprint(endpoint: Endpoint) -> str:
+    """Another one for another key or address; the key cannot be told from it."""
+    text = f"{endpoint.base}\n{endpoint.key.reveal()}"
+    return blake2b(text.encode(), digest_size=4, person=b"penstock").hexdigest()

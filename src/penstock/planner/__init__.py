@@ -1,0 +1,1 @@
+"""What proposes workflows, and how much of a conversation tools may take."""

@@ -1,0 +1,91 @@
+"""What someone who decides has to know, as a text: what is done, what comes next, what is at stake.
+
+Short enough to be read (or paid for): about a thousand tokens at most. What steps gave is shown
+by its beginning; whoever needs all of it looks it up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from penstock.run.state import DORMANT, FAILED, RUNNING, SKIPPED, SUCCEEDED, WAITING, Run
+from penstock.workflow.spec import Step
+
+MOST = 4_000
+"""Characters of a summary: a thousand tokens, roughly."""
+
+PREVIEW = 160
+"""Characters of what a step gave."""
+
+LISTED = 12
+"""Steps that are listed by name."""
+
+_CALL = 1_500
+"""Characters of a call."""
+
+
+def preview(output: Any) -> str:
+    """The beginning of an output."""
+    text = output if isinstance(output, str) else msgspec.json.encode(output).decode(errors="replace")
+    text = " ".join(text[: 4 * PREVIEW].split())
+    return text if len(text) <= PREVIEW else f"{text[: PREVIEW - 1]}…"
+
+
+def summarise(run: Run, headline: str, *, call: Mapping[str, Any] | None = None, step: int = -1) -> str:
+    """The headline, and the state of affairs around it. Masked: it may be sent anywhere."""
+    if run.summariser is not None:
+        return run.mask(str(run.summariser(run, headline, call, step)))[:MOST]
+    parts = [headline, *_affairs(run, step)]
+    if call is not None:
+        parts += [f"Exact call: {_shown(call)}", f"Risk: {_risk(run, step)}"]
+    return run.mask("\n".join(parts))[:MOST]
+
+
+def _affairs(run: Run, step: int) -> list[str]:
+    ids, phase = run.graph.ids, run.phase
+    by_phase: dict[int, list[int]] = {}
+    for i, where in enumerate(phase):
+        by_phase.setdefault(where, []).append(i)
+    done = by_phase.get(SUCCEEDED, [])
+    latest = sorted(done, key=lambda i: run.ended_at[i])[-LISTED:]
+    lines = [f"Run {run.id} of {run.graph.workflow.name}: {len(done)} of {len(ids)} steps done."]
+    lines += [f"- {ids[i]}: {run.previews.get(i, 'succeeded')}" for i in latest]
+    lines += [f"- {ids[i]} failed: {preview(run.reasons[i][1])}" for i in by_phase.get(FAILED, [])[:LISTED]]
+    if skipped := by_phase.get(SKIPPED):
+        lines.append(f"Skipped: {_names(run, skipped)}.")
+    if running := by_phase.get(RUNNING):
+        lines.append(f"Running: {_names(run, running)}.")
+    coming = [i for i in by_phase.get(WAITING, []) + by_phase.get(DORMANT, []) if i != step]
+    ready = [i for i in coming if run.queued[i] or i in run.due]
+    lines.append(f"Next: {_names(run, ready or coming)}." if coming else "Next: nothing.")
+    critical = [i for i in coming if i in run.graph.guarded]
+    if critical:
+        lines.append(f"To be approved later: {_names(run, critical)}.")
+    return lines
+
+
+def _names(run: Run, steps: Sequence[int]) -> str:
+    more = f" and {len(steps) - LISTED} more" if len(steps) > LISTED else ""
+    return ", ".join(run.graph.ids[i] for i in steps[:LISTED]) + more
+
+
+def _shown(call: Mapping[str, Any]) -> str:
+    args = msgspec.json.encode(call.get("args", {})).decode(errors="replace")
+    return f"{call.get('uses', '')} {args if len(args) <= _CALL else args[: _CALL - 1] + '…'}"
+
+
+def _risk(run: Run, i: int) -> str:
+    if i < 0:
+        return "unknown"
+    step: Step = run.graph.workflow.steps[i]
+    marks = ["marked critical"] if step.critical else []
+    if step.effect:
+        marks.append(f"effect: {step.effect}")
+    elif i in run.graph.guarded and not step.critical and step.approval != "always":
+        marks.append("what it calls is destructive")
+    after = len(run.graph.dependents[i])
+    marks.append(f"steps that depend on it: {after}" if after else "nothing depends on it")
+    return "; ".join(marks)

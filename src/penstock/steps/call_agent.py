@@ -1,0 +1,290 @@
+"""A step that asks an agent: a child run in which every turn and every tool call is a task.
+
+The child is an ordinary workflow of two steps, a turn and the calls it wants, in a loop. So a
+crash repeats nothing that was paid for, an approval waits where every approval waits, and the
+conversation is part of the run's state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Any, Protocol
+
+import msgspec
+
+from penstock.errors import PenstockError, UnknownTool
+from penstock.ids import StepId
+from penstock.models.base import Answer, BadOutput, Message, Request, ToolCall, ToolSpec
+from penstock.steps.base import Billed, Prepared, Scene, TaskFailure, Work
+from penstock.steps.call_tool import CallTool
+from penstock.tools.base import Tool
+from penstock.tools.names import wire_name
+from penstock.workflow.graph import compile_graph
+from penstock.workflow.spec import END, AgentSpec, Condition, Config, Effect, Input, Routing, Step, Workflow
+
+TURN, CALL = StepId("turn"), StepId("call")
+TURN_TIMEOUT = 300.0
+"""Seconds for one turn, its failovers included."""
+
+LONGEST = 20_000
+"""Characters of a tool's result that a model is shown."""
+
+
+class Models(Protocol):
+    """Whoever asks a model, whichever it is."""
+
+    async def chat(self, request: Request, *, tier: str = "", model: str = "") -> Answer: ...
+
+
+class Toolbox(Protocol):
+    """Where an agent's tools are found."""
+
+    def find(self, uses: str, *, folder: str | None = None) -> Tool: ...
+
+    def ids(self) -> Sequence[str]: ...
+
+
+def work(step: Step, spec: AgentSpec, models: Models, tools: Mapping[str, Tool], *, gated: bool) -> Work:
+    """The work of asking an agent. `gated`: whether someone else judges the form of what it says."""
+    flow = family(step, spec, models, tools)
+
+    async def perform(scene: Scene) -> Any:
+        inputs = {"request": scene.args, "attempts": scene.attempts}
+        child = await scene.host.child(scene.task, flow, inputs)
+        if child.status != "succeeded":
+            raise TaskFailure("child", f"agent run ended {child.status}: {child.reason}")
+        said = child.outputs
+        if said.get("problems") and not gated:
+            raise TaskFailure("output", f"the agent's answer does not fit: {said['problems'][0]}")
+        return Billed(said["answer"], usage=child.usage)
+
+    # What it does is done by tasks with effects of their own; repeating it repeats nothing that ended.
+    return Work(perform=perform, effect=step.effect or "idempotent", timeout=step.timeout)
+
+
+def family(step: Step, spec: AgentSpec, models: Models, tools: Mapping[str, Tool]) -> Prepared:
+    """The child workflow of an agent, ready to run."""
+    agent = step.uses.removeprefix("agent:")
+    workflow = Workflow(
+        name=f"agent-{agent}",
+        inputs={"request": Input(), "attempts": Input(type="string", default="")},
+        reducers={"conversation": "append"},
+        config=Config(approval="critical_only", budget=step.budget, agents={agent: spec}),
+        steps=(
+            Step(
+                id=TURN,
+                uses=f"agent:{agent}",
+                with_={
+                    "request": "${ inputs.request }",
+                    "attempts": "${ inputs.attempts }",
+                    "conversation": "${ coalesce(context.conversation, []) }",
+                },
+                set={"conversation": "${ output.message }"},
+            ),
+            Step(
+                id=CALL,
+                uses=f"agent:{agent}",
+                for_each="steps.turn.output.tool_calls",
+                with_={"call": "${ item }"},
+                on_item_error="keep",
+                set={"conversation": "${ output }"},
+                routing=Routing(
+                    kind="loop",
+                    conditions=(Condition(expr="size(steps.turn.output.tool_calls) == 0", target=END),),
+                    loop_target=TURN,
+                    max_iterations=max(2, spec.max_turns),
+                ),
+            ),
+        ),
+        outputs={
+            "answer": "${ steps.turn.output.answer }",
+            "problems": "${ steps.turn.output.problems }",
+        },
+    )
+    graph = compile_graph(workflow)
+    graph.guard((graph.index[CALL],))
+    turn = Work(
+        perform=partial(_turn, spec=spec, model=step.model or spec.model, models=models, tools=tools),
+        effect="idempotent",
+        timeout=TURN_TIMEOUT,
+    )
+    calls = _Calls(tools, step.approval or "critical_only")
+    call = Work(
+        perform=calls.perform,
+        effect="write",
+        effect_for=calls.effect,
+        shown=calls.shown,
+        amended=calls.amended,
+        asks=calls.asks,
+    )
+    return Prepared(graph, [turn, call])
+
+
+# --- a turn ---
+
+
+async def _turn(
+    scene: Scene, *, spec: AgentSpec, model: str, models: Models, tools: Mapping[str, Tool]
+) -> Billed:
+    request = Request(
+        messages=_messages(spec, scene.args),
+        tools=tuple(_spec(name, tool) for name, tool in tools.items()),
+        output=spec.output or None,
+        timeout=TURN_TIMEOUT,
+    )
+    problems: tuple[str, ...] = ()
+    try:
+        answer = await models.chat(request, tier=spec.tier, model=model)
+    except BadOutput as error:
+        answer, problems = error.answer, error.problems
+    except PenstockError as error:
+        raise TaskFailure("model", str(error)) from None
+    calls = [msgspec.to_builtins(call) for call in answer.tool_calls]
+    said = Message("assistant", answer.text, answer.tool_calls)
+    output = {
+        "message": msgspec.to_builtins(said),
+        "tool_calls": calls,
+        "answer": _answer(spec, answer, problems),
+        "problems": list(problems),
+    }
+    return Billed(output, calls=(record(answer),))
+
+
+def record(answer: Answer) -> dict[str, Any]:
+    """What a `model_call` event says of an answer."""
+    return {
+        "served_by": answer.served_by,
+        "requested": answer.requested,
+        "degraded": answer.degraded,
+        "attempts": answer.attempts,
+        "cost": answer.cost,
+        "tokens": answer.usage.input + answer.usage.output,
+        "input_tokens": answer.usage.input,
+        "output_tokens": answer.usage.output,
+        "ms": round(answer.took * 1000, 3),
+        "label": answer.label,
+    }
+
+
+def _answer(spec: AgentSpec, answer: Answer, problems: Sequence[str]) -> Any:
+    if spec.output and not problems and not answer.tool_calls:
+        return answer.parsed
+    marks = {"label": answer.label} if answer.label else {}
+    return {"text": answer.text, "served_by": answer.served_by, **marks}
+
+
+def _messages(spec: AgentSpec, args: Mapping[str, Any]) -> tuple[Message, ...]:
+    """The conversation as the model gets it. A call that came to nothing is told of, too."""
+    request, attempts = args["request"], args["attempts"]
+    asked = request if isinstance(request, str) else _text(request)
+    first = [Message("system", spec.prompt)] if spec.prompt else []
+    first.append(Message("user", f"{asked}\n\n{attempts}" if attempts else asked))
+    told = [msgspec.convert(each, Message) for each in args["conversation"] if each is not None]
+    answered = {message.tool_call for message in told if message.role == "tool"}
+    messages: list[Message] = []
+    for message in told:
+        messages.append(message)
+        messages += [
+            Message("tool", "error: the call was not made, or did not end", tool_call=call.id, name=call.name)
+            for call in message.tool_calls
+            if call.id not in answered
+        ]
+    return (*first, *_in_order(messages))
+
+
+def _in_order(messages: Sequence[Message]) -> list[Message]:
+    """Results right after the turn that asked for them, in the order in which it did."""
+    results = {message.tool_call: message for message in messages if message.role == "tool"}
+    ordered: list[Message] = []
+    for message in messages:
+        if message.role != "tool":
+            ordered.append(message)
+            ordered += [results[call.id] for call in message.tool_calls if call.id in results]
+    return ordered
+
+
+def _text(value: Any) -> str:
+    """What an agent is asked, as text: a single argument as it is, several by name."""
+    if isinstance(value, Mapping) and len(value) == 1:
+        only = next(iter(value.values()))
+        if isinstance(only, str):
+            return only
+    if isinstance(value, Mapping):
+        named = ((name, one if isinstance(one, str) else _json(one)) for name, one in value.items())
+        return "\n\n".join(f"{name}:\n{text}" if "\n" in text else f"{name}: {text}" for name, text in named)
+    return _json(value)
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+# --- calls ---
+
+
+class _Calls:
+    """The calls that a turn wants: each with the effect class and the approval of its own tool."""
+
+    def __init__(self, tools: Mapping[str, Tool], approval: str) -> None:
+        self._tools = tools
+        self._approval = approval
+
+    async def perform(self, scene: Scene) -> Any:
+        call = msgspec.convert(scene.args["call"], ToolCall)
+        tool = self._tools.get(call.name)
+        if tool is None or call.problem:
+            return _result(call, f"error: {call.problem or f'there is no tool {call.name!r}'}")
+        try:
+            output = await CallTool(tool)(Scene(scene.task, dict(call.arguments), scene.host))
+        except TaskFailure as error:
+            return _result(call, f"error: {error}")
+        except Exception as error:  # noqa: BLE001 - the model is told, and may do better
+            return _result(call, f"error: {type(error).__name__}: {error}")
+        return _result(call, output if isinstance(output, str) else _json(output))
+
+    def effect(self, item: Any) -> Effect:
+        tool = self._tools.get(item["name"])
+        return "read" if tool is None else tool.effect
+
+    def shown(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """The call as a person is shown it, and as an approval is bound to it."""
+        call = args["call"]
+        tool = self._tools.get(call["name"])
+        return {"uses": tool.id if tool else call["name"], "args": dict(call.get("arguments", {}))}
+
+    def amended(self, args: dict[str, Any], edits: Mapping[str, Any]) -> dict[str, Any]:
+        call = args["call"]
+        return {"call": {**call, "arguments": {**call.get("arguments", {}), **edits}}}
+
+    def asks(self, args: Mapping[str, Any]) -> bool:
+        if self._approval == "always":
+            return True
+        return self._approval != "never" and self.effect(args["call"]) == "destructive"
+
+
+def _result(call: ToolCall, text: str) -> dict[str, Any]:
+    if len(text) > LONGEST:
+        text = f"{text[:LONGEST]}\n… ({len(text) - LONGEST} more characters)"
+    return {"role": "tool", "content": text, "tool_call": call.id, "name": call.name}
+
+
+def toolbox(spec: AgentSpec, catalog: Toolbox, folder: str | None) -> dict[str, Tool]:
+    """The tools that an agent may call, by the names that models take. Raises `UnknownTool`."""
+    found: dict[str, Tool] = {}
+    for wanted in spec.tools:
+        if any(mark in wanted for mark in "*?["):
+            ids = [id for id in catalog.ids() if fnmatchcase(id, wanted)]
+            if not ids:
+                raise UnknownTool(wanted, "no tool fits this pattern")
+        else:
+            ids = [wanted]
+        for id in ids:
+            found[wire_name(id)] = catalog.find(id, folder=folder)
+    return found
+
+
+def _spec(name: str, tool: Tool) -> ToolSpec:
+    schema = dict(tool.input_schema) or {"type": "object", "properties": {}}
+    return ToolSpec(name, tool.description, schema)

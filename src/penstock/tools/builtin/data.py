@@ -1,0 +1,135 @@
+"""`data:*`: JSON, XML and CSV, from text or from a file, and back.
+
+XML is read without document types: no entity is ever expanded, nothing is ever fetched.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any, Final
+from xml.parsers import expat
+from xml.sax.saxutils import escape, quoteattr
+
+from penstock.tools.builtin.places import Places
+from penstock.tools.functions import tool
+
+DEEPEST: Final = 200
+_NODES: Final = 500_000
+
+
+class Data:
+    """Its methods are the tools. Each reads `text`, or the file at `path`."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+
+    @tool(effect="read")
+    def parse_json(self, text: str = "", path: str = "") -> Any:
+        """Read JSON."""
+        try:
+            return json.loads(self._given(text, path))
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path or 'the text'} is not JSON: {error}") from None
+
+    @tool(effect="read")
+    def format_json(self, value: Any, indent: int = 2, *, sort_keys: bool = False) -> str:
+        """Write a value as JSON."""
+        spaces = max(0, min(indent, 16)) or None
+        return json.dumps(value, indent=spaces, sort_keys=sort_keys, ensure_ascii=False)
+
+    @tool(effect="read")
+    def parse_csv(
+        self, text: str = "", path: str = "", delimiter: str = ",", *, header: bool = True
+    ) -> list[Any]:
+        """Read a table: a list of objects by its first line, or of lists without one."""
+        rows = list(csv.reader(io.StringIO(self._given(text, path), newline=""), delimiter=delimiter))
+        if not header:
+            return rows
+        names = rows[0] if rows else []
+        return [dict(zip(names, row, strict=False)) for row in rows[1:] if row]
+
+    @tool(effect="read")
+    def format_csv(self, rows: list[Any], columns: list[str] | None = None, delimiter: str = ",") -> str:
+        """Write a list of objects, or of lists, as a table."""
+        out = io.StringIO()
+        names = columns or list(dict.fromkeys(key for row in rows if isinstance(row, dict) for key in row))
+        writer = csv.writer(out, delimiter=delimiter, lineterminator="\n")
+        if names:
+            writer.writerow(names)
+        for row in rows:
+            writer.writerow([row.get(name, "") for name in names] if isinstance(row, dict) else row)
+        return out.getvalue()
+
+    @tool(effect="read")
+    def parse_xml(self, text: str = "", path: str = "") -> dict[str, Any]:
+        """Read XML: each element as `tag`, `attributes`, `text` and `children`."""
+        return _Reader().read(self._given(text, path), path or "the text")
+
+    @tool(effect="read")
+    def format_xml(self, element: dict[str, Any]) -> str:
+        """Write elements of the shape that `parse_xml` gives."""
+        return "".join(_written(element, 0))
+
+    def _given(self, text: str, path: str) -> str:
+        if bool(text) == bool(path):
+            raise ValueError("give either text or path")
+        return self._places.read_text(path) if path else text
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self._stack: list[dict[str, Any]] = [{"children": []}]
+        self._nodes = 0
+
+    def read(self, text: str, name: str) -> dict[str, Any]:
+        parser = expat.ParserCreate()
+        parser.buffer_text = True
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        parser.CharacterDataHandler = self._characters
+        parser.StartDoctypeDeclHandler = self._refuse
+        try:
+            parser.Parse(text.encode(), True)
+        except expat.ExpatError as error:
+            raise ValueError(f"{name} is not XML: {error}") from None
+        root: dict[str, Any] = self._stack[0]["children"][0]
+        return root
+
+    def _start(self, tag: str, attributes: dict[str, str]) -> None:
+        self._nodes += 1
+        if len(self._stack) > DEEPEST or self._nodes > _NODES:
+            raise ValueError("this XML is too large or nested too deep")
+        element = {"tag": tag, "attributes": attributes, "text": "", "children": []}
+        self._stack[-1]["children"].append(element)
+        self._stack.append(element)
+
+    def _end(self, _: str) -> None:
+        element = self._stack.pop()
+        element["text"] = element["text"].strip()
+
+    def _characters(self, data: str) -> None:
+        self._stack[-1]["text"] += data
+
+    def _refuse(self, *_: object) -> None:
+        raise ValueError("XML with a document type is not read")
+
+
+def _written(element: Any, depth: int) -> list[str]:
+    if depth > DEEPEST or not isinstance(element, dict) or not _is_name(element.get("tag")):
+        raise ValueError("an element needs a tag; its children are elements")
+    given = element.get("attributes") or {}
+    if not all(map(_is_name, given)):
+        raise ValueError("an attribute needs a name")
+    attributes = "".join(f" {name}={quoteattr(str(value))}" for name, value in given.items())
+    tag = element["tag"]
+    inner = [escape(str(element.get("text") or ""))]
+    for child in element.get("children") or ():
+        inner += _written(child, depth + 1)
+    body = "".join(inner)
+    return [f"<{tag}{attributes}>{body}</{tag}>" if body else f"<{tag}{attributes}/>"]
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and name.replace(":", "_").replace("-", "_").replace(".", "_").isidentifier()

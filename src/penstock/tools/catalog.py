@@ -1,0 +1,301 @@
+"""Everything callable under one roof: functions, built-ins, and the tools of MCP servers.
+
+A tool is found by its id without waiting, from what its server last said; only who calls it, or
+asks for what was never listed, waits for a start (`ready`). Arguments are checked before a call,
+declared results after it, and a tool that is not what was approved is not called at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.errors import Problem, ToolFailed, ToolRefused, UnknownTool
+from penstock.ids import ToolId
+from penstock.tools.base import Task, Tool
+from penstock.tools.functions import Functions
+from penstock.tools.keep import Keep, MemoryKeep
+from penstock.tools.listings import Listings
+from penstock.tools.mcp.base import Definition, Elicit, Listing, Progress, Watch
+from penstock.tools.mcp.config import Server
+from penstock.tools.names import wire_name
+from penstock.tools.pinning import Change, Pins
+from penstock.tools.rules import Rules
+from penstock.tools.schemas import LARGEST, BadSchema, Check, compiled, size_of
+from penstock.workflow.findings import did_you_mean
+from penstock.workflow.spec import Effect
+
+if TYPE_CHECKING:
+    from penstock.tools.mcp.health import Health
+    from penstock.tools.mcp.pool import Pool
+
+TASK: Final = "penstock/task"
+"""Under this name a tool of a server is given its `Task`; no argument can be called so."""
+
+
+class Servers:
+    """The servers of a catalog, and how it came to know them."""
+
+    def __init__(
+        self,
+        servers: Mapping[str, Server] | None = None,
+        *,
+        variables: Mapping[str, str] | None = None,
+        listings: Keep | None = None,
+        pins: Keep | None = None,
+        elicit: Elicit | None = None,
+        problems: Sequence[Problem] = (),
+    ) -> None:
+        self.known = dict(servers or {})
+        self.variables = variables or {}
+        self.listings = Listings(listings or MemoryKeep())
+        self.pins = Pins(pins or MemoryKeep())
+        self.elicit = elicit
+        self.problems = tuple(problems)
+        """What was wrong with their configuration."""
+
+
+class ToolCatalog:
+    """Use one for a process, and `close` it."""
+
+    def __init__(
+        self,
+        functions: Functions | None = None,
+        *,
+        builtins: Iterable[Tool] = (),
+        servers: Servers | None = None,
+        rules: Rules | None = None,
+    ) -> None:
+        self.functions = functions or Functions()
+        self.servers = servers or Servers()
+        self.rules = rules or Rules()
+        self._builtins = {tool.id: tool for tool in builtins}
+        self._listed: dict[str, dict[str, Definition]] = {}
+        """By server, what it offers; a server that is not here has never been asked."""
+        self._found: dict[str, Tool] = {}
+        self._bad: dict[str, str] = {}
+        """Tools whose definition cannot be used, and why."""
+        self._down: dict[str, str] = {}
+        """Servers that did not start the last time, and why."""
+        self._pool: Pool | None = None
+        for server in self.servers.known.values():
+            listing = self.servers.listings.get(server)
+            if listing is not None:
+                self._take(server, listing)
+
+    # --- finding ---
+
+    def find(self, uses: str, *, folder: str | None = None) -> Tool:
+        if self.rules.verdict(uses) == "deny":
+            raise ToolRefused(uses, "the rules for tools deny it")
+        server, _, name = uses.partition(":")
+        if server in self.servers.known:
+            return self._of_server(self.servers.known[server], name)
+        builtin = self._builtins.get(ToolId(uses))
+        if builtin is not None and uses not in self.functions.ids():
+            return self._asked_for(builtin)
+        try:
+            return self._asked_for(self.functions.find(uses, folder=folder))
+        except UnknownTool as error:
+            hint = error.hint or did_you_mean(uses, self.ids())
+            if not hint and not uses.startswith("py:"):
+                hint = did_you_mean(server, self.servers.known) or f"there is no server {server!r}"
+            raise UnknownTool(uses, hint) from None
+
+    def of(self, function: Callable[..., Any], uses: str) -> Tool:
+        return self._asked_for(self.functions.of(function, uses))
+
+    def add(self, function: Tool | Callable[..., Any]) -> Tool:
+        return self.functions.add(function)
+
+    def ids(self) -> Sequence[str]:
+        listed = [f"{server}:{name}" for server, tools in self._listed.items() for name in tools]
+        every = dict.fromkeys([*self.functions.ids(), *self._builtins, *listed])
+        return [id for id in every if id not in self._bad and self.rules.verdict(id) != "deny"]
+
+    def by_wire_name(self, name: str) -> Tool:
+        """The tool that a model or a client means by `server__tool`."""
+        for id in self.ids():
+            if wire_name(id) == name:
+                return self.find(id)
+        raise UnknownTool(name, did_you_mean(name, map(wire_name, self.ids())))
+
+    # --- servers ---
+
+    @property
+    def pool(self) -> Pool:
+        """The servers that run, or will when they are called."""
+        if self._pool is None:
+            from penstock.tools.mcp.pool import Pool
+
+            self._pool = Pool(
+                self.servers.known, variables=self.servers.variables, elicit=self.servers.elicit,
+                listed=self._heard,
+            )  # fmt: skip
+        return self._pool
+
+    async def ready(self, uses: Iterable[str]) -> list[Progress]:
+        """Start the servers of these tools that have never been asked what they offer."""
+        unknown = self._unasked(uses)
+        return await self.start(unknown) if unknown else []
+
+    def ask(self, uses: Iterable[str]) -> None:
+        """`ready` for those who cannot wait: outside of an event loop. The servers do not stay."""
+        unknown = self._unasked(uses)
+        if not unknown:
+            return
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            asyncio.run(self._ask(unknown))
+
+    def _unasked(self, uses: Iterable[str]) -> list[str]:
+        names = dict.fromkeys(one.partition(":")[0] for one in uses)
+        return [name for name in names if name in self.servers.known and name not in self._listed]
+
+    async def _ask(self, servers: Sequence[str]) -> None:
+        try:
+            await self.start(servers)
+        finally:
+            await self.close()
+            self._pool = None
+
+    async def start(
+        self, servers: Iterable[str] | None = None, *, watch: Watch | None = None
+    ) -> list[Progress]:
+        """Start servers, all of them if none are named, and learn what they offer now."""
+        ended = await self.pool.start(servers, watch=watch)
+        self._down |= {one.server: one.error for one in ended if one.state == "failed"}
+        return ended
+
+    def health(self) -> dict[str, Health]:
+        """How each server did the last time it was needed."""
+        return {name: upstream.health for name, upstream in self.pool.upstreams.items()}
+
+    async def close(self) -> None:
+        if self._pool is not None:
+            await self._pool.close()
+
+    # --- approval of definitions ---
+
+    @property
+    def changes(self) -> list[Change]:
+        """Tools that are not what was approved; they are refused until they are."""
+        return self.servers.pins.changes
+
+    def approve(self, id: str) -> bool:
+        """Take a changed tool as it is now. False when nothing waits under this id."""
+        self._found.pop(id, None)
+        return self.servers.pins.approve(id)
+
+    # --- tools of servers ---
+
+    def _heard(self, server: Server, listing: Listing) -> None:
+        """A server said what it offers."""
+        kept = self._take(server, listing)
+        self.servers.listings.put(server, kept)
+
+    def _take(self, server: Server, listing: Listing) -> Listing:
+        good: dict[str, Definition] = {}
+        for tool in listing.tools:
+            id = f"{server.name}:{tool.name}"
+            size = size_of(tool.input_schema) + size_of(tool.output_schema) + len(tool.description)
+            if size > LARGEST:
+                self._bad[id] = f"its definition has {size:,} bytes; {LARGEST:,} are allowed"
+            else:
+                self._bad.pop(id, None)
+                good[tool.name] = tool
+        old = self._listed.get(server.name, {})
+        for name in {*old, *good}:
+            if old.get(name) != good.get(name):
+                self._found.pop(f"{server.name}:{name}", None)
+        self._listed[server.name] = good
+        self.servers.pins.see({f"{server.name}:{name}": tool for name, tool in good.items()})
+        return Listing(tuple(good.values()), listing.protocol, listing.title)
+
+    def _of_server(self, server: Server, name: str) -> Tool:
+        id = f"{server.name}:{name}"
+        if id in self._bad:
+            raise ToolRefused(id, self._bad[id])
+        listed = self._listed.get(server.name)
+        if listed is None:
+            why = self._down.get(server.name, "it has not been started yet")
+            raise UnknownTool(id, f"nobody knows what the server {server.name!r} offers: {why}")
+        if name not in listed:
+            hint = did_you_mean(name, listed) or f"the server {server.name!r} offers {len(listed)} others"
+            raise UnknownTool(id, hint)
+        self._refuse_changed(id)
+        tool = self._found.get(id)
+        if tool is None:
+            tool = self._found[id] = self._made(server, listed[name])
+        return tool
+
+    def _refuse_changed(self, id: str) -> None:
+        change = self.servers.pins.change(id)
+        if change is not None:
+            hint = f"it is not what was approved; read what changed and approve it:\n{change.difference}"
+            raise ToolRefused(id, hint)
+
+    def _made(self, server: Server, tool: Definition) -> Tool:
+        id = ToolId(f"{server.name}:{tool.name}")
+        try:
+            arguments = compiled(tool.input_schema)
+            results = compiled(tool.output_schema) if tool.output_schema is not None else None
+        except BadSchema as error:
+            self._bad[id] = str(error)
+            raise ToolRefused(id, str(error)) from None
+        effect = effect_of(tool, server.effects)
+        made = Tool(
+            id=id,
+            call=partial(self._call, server, tool.name, effect, results),
+            effect=effect,
+            description=tool.description,
+            input_schema=tool.input_schema,
+            output_schema=tool.output_schema or self.servers.listings.learned(id),
+            wants_task=TASK,
+            convert=partial(_checked, id, arguments),
+        )
+        return self._asked_for(made)
+
+    async def _call(
+        self, server: Server, name: str, effect: Effect, results: Check | None, /, **args: Any
+    ) -> Any:
+        id = f"{server.name}:{name}"
+        task: Task | None = args.pop(TASK, None)
+        upstream = self.pool.upstream(server.name)
+        await upstream.tools()  # a server that has to be started again may be another one by now
+        self._refuse_changed(id)
+        output = await upstream.call(name, args, effect=effect, task=task)
+        if results is None:
+            self.servers.listings.learn(id, output)
+        elif complaint := results(output):
+            raise ToolFailed(id, f"its result is not what it declares: {complaint}")
+        return output
+
+    def _asked_for(self, tool: Tool) -> Tool:
+        """A tool as the rules want it: one to ask about counts as destructive, which is asked about."""
+        if tool.effect == "destructive" or self.rules.verdict(tool.id) != "ask":
+            return tool
+        return replace(tool, effect="destructive")
+
+
+def effect_of(tool: Definition, said: Mapping[str, Effect]) -> Effect:
+    """The effect class: what the configuration says, else what the server hints at, else `write`."""
+    if tool.name in said:
+        return said[tool.name]
+    hints = tool.annotations
+    if hints.get("readOnlyHint") is True:
+        return "read"
+    if hints.get("destructiveHint") is True:
+        return "destructive"
+    return "idempotent" if hints.get("idempotentHint") is True else "write"
+
+
+def _checked(id: str, check: Check, args: dict[str, Any]) -> dict[str, Any]:
+    complaint = check(args)
+    if complaint:
+        raise ValueError(f"{id}: {complaint}")
+    return args

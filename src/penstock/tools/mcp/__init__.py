@@ -1,0 +1,1 @@
+"""Programs of others as tools: servers that speak the Model Context Protocol."""

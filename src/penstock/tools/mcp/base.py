@@ -1,0 +1,84 @@
+"""What the rest of Penstock knows of MCP: a few plain values, and no SDK.
+
+Nothing here opens a connection, so it costs nothing to import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from penstock.tools.base import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A tool as its server describes it."""
+
+    name: str
+    description: str = ""
+    input_schema: Mapping[str, Any] = field(default_factory=dict)
+    output_schema: Mapping[str, Any] | None = None
+    """None when the server says nothing about its results; most don't."""
+    annotations: Mapping[str, Any] = field(default_factory=dict)
+    """Hints such as `readOnlyHint`, by their names on the wire."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What a server had to offer when it was last asked."""
+
+    tools: tuple[Definition, ...]
+    protocol: str = ""
+    title: str = ""
+    """How the server calls itself; not unique, for people only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Elicitation:
+    """A server asks for something only a person knows, in the middle of a call."""
+
+    server: str
+    message: str
+    schema: Mapping[str, Any] = field(default_factory=dict)
+    """What the answer must look like: an object of plain values."""
+    url: str = ""
+    """Set when the person has to go there instead, e.g. to log in."""
+    tool: str = ""
+    task: Task | None = None
+    """Who called; None when several calls are open and the server does not say which it means."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    action: Literal["accept", "decline", "cancel"]
+    content: Mapping[str, Any] | None = None
+    """What was filled in; only with `accept`."""
+
+
+Elicit = Callable[[Elicitation], Awaitable[Answer]]
+"""Puts a question of a server before a person. It may take as long as people take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How the start of one server is going."""
+
+    server: str
+    state: Literal["starting", "ready", "failed"]
+    tools: int = 0
+    seconds: float = 0.0
+    error: str = ""
+
+
+Watch = Callable[[Progress], None]
+"""Is told of each step of a start. It must not block."""
+
+
+class Lost(Exception):
+    """The connection ended before an answer came. Never leaves this package."""
+
+
+class Unreached(Exception):
+    """The server never got the request, or says it did nothing with it. Never leaves this package."""

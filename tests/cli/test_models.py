@@ -1,0 +1,81 @@
+"""`penstock models` and `penstock models test`, as a person types them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+PENSTOCK = (sys.executable, "-m", "penstock")
+
+TABLE = """
+[models.tiers]
+best = ["openai/gpt", "ollama/llama"]
+"""
+
+
+def models(
+    folder: Path, environment: dict[str, str], *args: str, **more: str
+) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in environment.items() if "KEY" not in name and "TOKEN" not in name}
+    return subprocess.run(
+        [*PENSTOCK, "models", *args],
+        cwd=folder, env={**kept, **more}, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+
+
+def test_without_a_key_or_a_table_there_is_the_last_resort(folder: Path, environment: dict[str, str]) -> None:
+    shown = models(folder, environment)
+    tested = models(folder, environment, "test", "--json")
+
+    assert shown.returncode == 0
+    assert "extractive/extractive" in shown.stdout
+    assert "no provider is named in the environment" in shown.stderr
+    assert json.loads(tested.stdout)["label"] == "extractive"
+    assert not (folder / ".penstock").exists()
+
+
+def test_what_was_found_is_shown_without_its_value(folder: Path, environment: dict[str, str]) -> None:
+    (folder / "penstock.toml").write_text(TABLE)
+    secret = "sk-do-not-show-me-123456"  # noqa: S105 - made up
+
+    shown = models(folder, environment, OPENAI_API_KEY=secret)
+    data = models(folder, environment, "--json", OPENAI_API_KEY=secret)
+
+    assert "OPENAI_API_KEY" in shown.stderr
+    assert secret not in shown.stdout + shown.stderr + data.stdout + data.stderr
+    rows = [json.loads(line) for line in data.stdout.splitlines()]
+    assert [row["name"] for row in rows if row["type"] == "model"][:2] == ["openai/gpt", "ollama/llama"]
+    assert next(row for row in rows if row["type"] == "provider")["from"] == ["OPENAI_API_KEY"]
+
+
+def test_a_model_that_does_not_answer_is_named_and_the_exit_code_says_so(
+    folder: Path, environment: dict[str, str]
+) -> None:
+    (folder / "penstock.toml").write_text(TABLE)
+
+    tested = models(folder, environment, "test", OLLAMA_HOST="127.0.0.1:1")
+
+    assert tested.returncode == 6
+    assert "openai/gpt: off: no key: set OPENAI_API_KEY" in tested.stdout
+    assert "ollama/llama: transport:" in tested.stdout
+
+
+def test_a_mistake_in_the_table_is_said_with_its_place(folder: Path, environment: dict[str, str]) -> None:
+    (folder / "penstock.toml").write_text('[models]\ndefualt = "x"\n[models.tiers]\nbest = ["gpt"]\n')
+
+    shown = models(folder, environment)
+
+    assert shown.returncode == 2
+    assert "models.defualt: unknown setting (did you mean 'default'?)" in shown.stderr
+    assert "models.tiers.best[0]: 'gpt' is not a model" in shown.stderr
+
+
+def test_an_unknown_model_is_refused_with_a_suggestion(folder: Path, environment: dict[str, str]) -> None:
+    (folder / "penstock.toml").write_text(TABLE)
+
+    tested = models(folder, environment, "test", "openai/gtp")
+
+    assert tested.returncode == 2
+    assert "did you mean 'openai/gpt'" in tested.stderr
