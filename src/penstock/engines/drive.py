@@ -23,7 +23,7 @@ import msgspec
 from penstock.engines.base import Result, result_of
 from penstock.engines.checkpoints import Keeper
 from penstock.engines.deadlines import Deadlines
-from penstock.engines.errands import Errands
+from penstock.engines.errands import Errands, Parked
 from penstock.engines.growth import Growth
 from penstock.engines.outputs import Outputs
 from penstock.engines.stream import KEPT, KEPT_LASTING, Gap, Observer, Stream
@@ -166,7 +166,7 @@ class Drive:
         self._commands = 0
         self._turn = asyncio.Lock()
         self._keeper = Keeper(engine.store.checkpoints, run) if self._lasting else None
-        self._errands = Errands(self)
+        self.errands = Errands(self)
         self._growth = Growth(run.id, engine.wall(), lasting=journal.lasting)
         run.stopwatch = time.perf_counter_ns
         run.summariser, run.mask = engine.summarise, self.clean
@@ -258,7 +258,7 @@ class Drive:
         self._busy = True  # commands may come already; they wait until the run is really taken up
         self.outputs.recall(events)
         await self._reopen_maps()
-        await self._errands.remember(events)
+        await self.errands.remember(events)
         due = self._due(fact)
         self._limit_time()
         self._busy = False
@@ -362,7 +362,7 @@ class Drive:
                         self.stream.publish(batch)
                         for effect in effects(run, batch):
                             if type(effect) is StartTask:
-                                self._start(effect)
+                                self.start(effect)
                             else:
                                 self._carry_out(effect)
                 if run.wanted:
@@ -433,7 +433,7 @@ class Drive:
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case StartTask():
-                self._start(effect)
+                self.start(effect)
             case ExpandMap():
                 self._expand(effect)
             case StartTimer():
@@ -441,7 +441,7 @@ class Drive:
                 self._later(effect.delay, fact)
             case CancelTasks():
                 self._clear_timers()
-                self._errands.cancel()
+                self.errands.cancel(effect.reason)
                 for live in self._deadlines.running():
                     self._cancel(live, "cancelled")
             case CollectOutputs():
@@ -451,17 +451,17 @@ class Drive:
             case PrepareCall():
                 self.chore(self._prepare(effect))
             case CheckGate():
-                self._errands.check_gate(effect)
+                self.errands.check_gate(effect)
             case BreakTie():
-                self.chore(self._errands.break_tie(effect))
+                self.chore(self.errands.break_tie(effect))
             case StartDeadline():
                 self._later(max(0.0, effect.at - self.engine.wall()), DecisionExpired(effect.decision))
             case AskDecider():
-                self.chore(self._errands.ask_decider(effect))
+                self.chore(self.errands.ask_decider(effect))
             case Replan():
-                self.chore(self._errands.replan(effect))
+                self.chore(self.errands.replan(effect))
             case RememberFailure():
-                self.engine.errand(self._errands.keep(effect))  # the run may end before it is kept
+                self.engine.errand(self.errands.keep(effect))  # the run may end before it is kept
             case _:
                 assert_never(effect)
 
@@ -476,7 +476,7 @@ class Drive:
         work = self._work(i)
         harmless = work.asks is not None and not work.asks(args)
         call = self._call(work, i, args)
-        self.tell(CallPrepared(i, call, self._errands.digest(effect, call), *place_, harmless=harmless))
+        self.tell(CallPrepared(i, call, self.errands.digest(effect, call), *place_, harmless=harmless))
 
     def _call(self, work: Work, i: int, args: dict[str, Any]) -> dict[str, Any]:
         """A call as a person is shown it."""
@@ -484,7 +484,7 @@ class Drive:
             return work.shown(args)
         return {"uses": self.run.graph.workflow.steps[i].uses, "args": args}
 
-    def _start(self, effect: StartTask) -> None:
+    def start(self, effect: StartTask) -> None:
         i = effect.step
         works = self._works
         live = _Live(effect, works[i] if i < len(works) else self._work(i))
@@ -534,6 +534,11 @@ class Drive:
                 fact = self._raised(live, "error", "CancelledError: it cancelled itself", "CancelledError")
         except _AnotherCall as other:
             fact = other.call
+        except Parked as parked:  # nothing has to wait here while a person thinks
+            live.over = True
+            live.lane.pop(live, None)
+            self.errands.park(effect, parked.child)
+            return
         except Unfinished:  # a child was let go of, as this run will be: it goes on elsewhere
             live.over = True
             live.lane.pop(live, None)
@@ -559,7 +564,7 @@ class Drive:
         if work.asks is not None and not work.asks(args):
             return
         call = self._call(work, effect.step, _plain(args)[0])
-        digest = self._errands.digest(effect, call)
+        digest = self.errands.digest(effect, call)
         if self.run.approved.get(place(effect.step, effect.item)) != digest:
             at = (effect.iteration, effect.item, effect.attempt)
             raise _AnotherCall(CallPrepared(effect.step, call, digest, *at))
@@ -769,7 +774,7 @@ class Drive:
     async def _outputs_for(self, command: Command) -> dict[int, Any]:
         """Outputs that the core needs to carry out a command."""
         if isinstance(command, Decide) and command.verb == "accept":
-            return await self._errands.result_of(command)
+            return await self.errands.result_of(command)
         return await self.late_outputs(command.steps) if isinstance(command, InjectTasks) else {}
 
     async def late_outputs(self, steps: Sequence[Step]) -> dict[int, Any]:
@@ -833,9 +838,9 @@ class Drive:
         child = await self.engine.child(flow, inputs, run=id, parent=self.id, allowance=allowance)
         if isinstance(child, Result):
             return child
-        self._errands.mind(child, task)
+        self.errands.mind(child, task)
         try:
-            return await child.result()
+            return await self.errands.end_of(child)
         except asyncio.CancelledError:
             child.abort("the parent run stopped")
             await asyncio.wait([child.finished])

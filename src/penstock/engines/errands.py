@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock.engines.base import Tie
+from penstock.engines.base import Result, Tie
 from penstock.engines.stream import Gap
-from penstock.errors import PenstockError, UnknownTool
+from penstock.errors import PenstockError, Unfinished, UnknownTool
 from penstock.policy import approval
 from penstock.run.commands import Decide
 from penstock.run.effects import (
@@ -23,8 +23,8 @@ from penstock.run.effects import (
     StartTask,
 )
 from penstock.run.events import Event, GateEscalated
-from penstock.run.facts import ChildEscalated, GateFinished, Replanned, TieBroken
-from penstock.run.state import dig, place
+from penstock.run.facts import ChildEscalated, GateFinished, Replanned, TaskRaised, TieBroken
+from penstock.run.state import Place, dig, place
 from penstock.steps.check_gate import check_gate
 from penstock.tools.base import Task, Tool
 from penstock.workflow.expr import Failure, Path
@@ -36,10 +36,22 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock")
 
 
+class Parked(Exception):
+    """A child run only waits for a person: its parent's task need not wait with it."""
+
+    def __init__(self, child: Drive) -> None:
+        super().__init__(child.id)
+        self.child = child
+
+
 class Errands:
     def __init__(self, drive: Drive) -> None:
         self._drive = drive
         self._checking: set[asyncio.Task[None]] = set()
+        self._parked: dict[Place, Drive] = {}
+        """Children that wait for a person, by the task that they are."""
+        self.resting: list[Callable[[], None]] = []
+        """Called when the run may have come to rest, or goes on."""
 
     def digest(self, effect: StartTask | PrepareCall, call: Mapping[str, Any]) -> str:
         """What an approval of this call is bound to."""
@@ -56,10 +68,12 @@ class Errands:
         self._checking.add(task)
         task.add_done_callback(self._checking.discard)
 
-    def cancel(self) -> None:
-        """The run stops: checks under way are given up, and say so."""
+    def cancel(self, reason: str) -> None:
+        """The run stops: checks under way are given up, and say so; children that wait are stopped."""
         for task in self._checking:
             task.cancel()
+        for child in list(self._parked.values()):
+            child.abort(f"the parent run stopped: {reason}" if reason else "the parent run stopped")
 
     async def _check(self, effect: CheckGate) -> None:
         drive = self._drive
@@ -156,6 +170,51 @@ class Errands:
                 tell(f"{child.id}:{asked.seq - 1}", asked.summary)
         for key in sorted(child.run.copied):  # of its own children; what the root has heard it knows
             tell(key, "a gate below called for a person")
+
+    async def end_of(self, child: Drive) -> Result:
+        """How a child ends; `Parked` as soon as it only waits for a person."""
+        waits: asyncio.Future[None] = self._drive.loop.create_future()
+
+        def look() -> None:
+            if child.run.status == "waiting" and not waits.done():
+                waits.set_result(None)
+
+        child.observe(lambda _event: look())
+        child.errands.resting.append(look)
+        look()
+        both: tuple[asyncio.Future[Any], ...] = (child.finished, waits)
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if child.finished.done():
+            return child.finished.result()
+        raise Parked(child)
+
+    def park(self, effect: StartTask, child: Drive) -> None:
+        """Let a task rest until its child has ended; then it is done again, and finds how."""
+        run, at = self._drive.run, place(effect.step, effect.item)
+        self._parked[at] = child
+
+        def look() -> None:
+            if self._parked.get(at) is child:
+                (run.resting.add if child.run.status == "waiting" else run.resting.discard)(at)
+                for heard in self.resting:
+                    heard()
+
+        def ended(finished: asyncio.Future[Result]) -> None:
+            if self._parked.pop(at, None) is None or self._drive.finished.done():
+                return
+            run.resting.discard(at)
+            error = None if finished.cancelled() else finished.exception()
+            if error is None:
+                self._drive.start(effect)
+            elif not isinstance(error, Unfinished):
+                said = self._drive.clean(f"{type(error).__name__}: {error}")
+                spot = (effect.iteration, effect.item, effect.attempt)
+                self._drive.tell(TaskRaised(effect.step, said, "child", "", *spot))
+
+        child.observe(lambda _event: look())
+        child.errands.resting.append(look)
+        child.finished.add_done_callback(ended)
+        look()
 
     # --- ties and plans ---
 

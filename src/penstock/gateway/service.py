@@ -79,6 +79,7 @@ class Session:
         self._finder = finder
         self._handles = handles
         self._own: list[RunId] = []
+        self._moved: dict[RunId, tuple[Run, asyncio.Event]] = {}
         self._shown: dict[RunId, int] = {}
         """Up to which event of a run its results were shown."""
         self._before: dict[RunId, int] = {}
@@ -232,8 +233,7 @@ class Session:
 
     async def _waited(self, live: Live, seconds: float) -> dict[str, Any]:
         """The handle, as soon as there is nothing to wait for, and in any case in time."""
-        moved = asyncio.Event()
-        live.observe(lambda _event: moved.set())
+        moved = self._heard(live)
         try:
             async with asyncio.timeout(min(max(seconds, 0.0), MOST_WAIT)):
                 while live.state.status not in SETTLED:
@@ -242,6 +242,15 @@ class Session:
         except TimeoutError:
             pass  # it goes on; the handle says how it stands
         return await self._handle(live.id, live.state)
+
+    def _heard(self, live: Live) -> asyncio.Event:
+        """Set whenever something happens in a run. One observer a run, however often it is waited for."""
+        known = self._moved.get(live.id)
+        if known is None or known[0] is not live.state:
+            event = asyncio.Event()
+            live.observe(lambda _event: event.set())
+            known = self._moved[live.id] = (live.state, event)
+        return known[1]
 
     async def _handle(self, id: RunId, run: Run) -> dict[str, Any]:
         pending = [

@@ -184,6 +184,7 @@ class Run:
         "reason",
         "reasons",
         "reducers",
+        "resting",
         "returning",
         "rounds",
         "running",
@@ -356,6 +357,8 @@ class Run:
         """Scratch: steps that ended at a decision point."""
         self.wanted: list[Any] = []
         """Scratch: effects that ask an engine something and follow from no event."""
+        self.resting: set[Place] = set()
+        """Scratch: tasks whose child runs wait for a person."""
         self.unasked: set[Place] = set()
         """Scratch: calls that turned out to need no approval."""
         self.preparing: set[Place] = set()
@@ -381,8 +384,12 @@ class Run:
             return self.status_
         if self.paused:
             return "paused"
-        busy = self.running or self.timers or self.preparing
-        if self.decisions and not busy and (self.holding or not (self.due or self._could_start())):
+        busy = self.running > len(self.resting) or self.timers or self.preparing
+        if (
+            (self.decisions or self.resting)
+            and not busy
+            and (self.holding or not (self.due or self._could_start()))
+        ):
             return "waiting"
         return "running"
 
