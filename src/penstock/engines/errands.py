@@ -25,7 +25,6 @@ from penstock.run.effects import (
 from penstock.run.events import Event, GateEscalated
 from penstock.run.facts import ChildEscalated, GateFinished, Replanned, TaskRaised, TieBroken
 from penstock.run.state import Place, dig, place
-from penstock.steps.check_gate import check_gate
 from penstock.tools.base import Task, Tool
 from penstock.workflow.expr import Failure, Path
 
@@ -76,6 +75,8 @@ class Errands:
             child.abort(f"the parent run stopped: {reason}" if reason else "the parent run stopped")
 
     async def _check(self, effect: CheckGate) -> None:
+        from penstock.steps.check_gate import check_gate  # most workflows have no gates
+
         drive = self._drive
         i, place_ = effect.step, (effect.iteration, effect.item, effect.attempt)
         output: Any = None

@@ -14,7 +14,6 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from penstock.policy.retention import DAY
 from penstock.workflow.spec import Step, Workflow
 
 Checks = Sequence[Mapping[str, Any]]
@@ -26,7 +25,7 @@ Entry = Mapping[str, Any]
 ATTEMPTS: Final = 3
 """How often a step may try where nobody says otherwise."""
 
-KEPT: Final = 30 * DAY
+KEPT: Final = 30 * 24 * 3600.0
 """Seconds for which a failure is remembered as an example."""
 
 MOST: Final = 4_096

@@ -10,7 +10,6 @@ import io
 import json
 from typing import Any, Final
 from xml.parsers import expat
-from xml.sax.saxutils import escape, quoteattr
 
 from penstock.tools.builtin.places import Places
 from penstock.tools.functions import tool
@@ -117,6 +116,8 @@ class _Reader:
 
 
 def _written(element: Any, depth: int) -> list[str]:
+    from xml.sax.saxutils import escape, quoteattr  # which brings half of urllib along
+
     if depth > DEEPEST or not isinstance(element, dict) or not _is_name(element.get("tag")):
         raise ValueError("an element needs a tag; its children are elements")
     given = element.get("attributes") or {}
