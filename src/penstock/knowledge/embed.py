@@ -1,7 +1,8 @@
 """Texts as vectors, offline: the weights come in the wheel of WordLlama, and nothing is ever downloaded.
 
 Only two files of that package are read; its code, which would look for a hub, is not imported. The
-weights are MIT-licensed, 16 MB, and mapped into memory rather than read.
+package is MIT-licensed; its weights, 16 MB, are derived from a Llama model, whose own licence has not
+been looked into. They are mapped into memory rather than read.
 """
 
 from __future__ import annotations

@@ -89,7 +89,10 @@ class Journal(Protocol):
     def watch(self, watcher: Watcher) -> None: ...
 
     def append(self, events: Sequence[Event]) -> None:
-        """Take one batch. Never blocks, never fails for reasons of storage."""
+        """Take one batch. Never waits for a slow disk, never fails for reasons of storage.
+
+        A store may commit quick batches itself at the end of the loop's tick.
+        """
         ...
 
     def note(self, status: str, reason: str) -> None:
