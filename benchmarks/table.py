@@ -3,7 +3,7 @@
     python benchmarks/table.py [--common DIR] [--data DIR] [--peers PYTHON,SCRIPT …] [--json]
 
 `--common` is the folder of the peers' scripts (for W1, W2, W3 and W5), `--data` a folder with
-`wfinstances/`, `cel/` and `metrics/`. Rows whose folder is not given are skipped and say so.
+`wfinstances/`, `cel/`, `llm_errors/` and `metrics/`. Rows whose folder is not given are skipped and say so.
 Peers' figures are quoted as published with their scripts, from another machine; ratios travel,
 absolute figures do not. `--peers` runs their scripts here as well, each with its own Python.
 """
@@ -135,6 +135,7 @@ def remark(line: Line) -> str:
 def real(given: Given) -> Iterator[Row]:
     yield from scheduling(given)
     yield conformance(given)
+    yield from errors(given)
 
 
 def scheduling(given: Given) -> Iterator[Row]:
@@ -180,6 +181,25 @@ def conformance(given: Given) -> Row:
         score = lines([sys.executable, str(scorer), "--pred", out, "--gold", str(tests), "--core"])[0]
     return Row(workload=name, ours=score["pass_rate"] * 100, limit=99.0, unit="%", least=True,
                note=f"{score['n']} rows")  # fmt: skip
+
+
+ERRORS = {"class_acc": ("what it is", 97.0), "retry_acc": ("whether to ask again", 97.0),
+          "wait_acc": ("how long to wait", 90.0)}  # fmt: skip
+
+
+def errors(given: Given) -> Iterator[Row]:
+    """Providers' recorded errors, and what our classifier makes of them."""
+    rows = given.data / "llm_errors" / "fixtures.jsonl" if given.data else None
+    there = rows is not None and rows.is_file() and (rows.parents[1] / "metrics" / "llm_errors.py").is_file()
+    score = script("llm_errors.py", "--data", str(given.data))[0] if there else {}
+    for key, (what, limit) in ERRORS.items():
+        name = f"providers' errors, right about {what}"
+        if not there:
+            yield Row(workload=name, ours=None, limit=limit, unit="%", least=True,
+                      note="needs --data with llm_errors/fixtures.jsonl and metrics/")  # fmt: skip
+            continue
+        yield Row(workload=name, ours=score[key] * 100, limit=limit, unit="%", least=True,
+                  note=f"{score['n_wait' if key == 'wait_acc' else 'n']} rows")  # fmt: skip
 
 
 # --- by ourselves -----------------------------------------------------------------------------
@@ -304,7 +324,9 @@ def _peer(text: str) -> tuple[str, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--common", type=Path, help="the folder of the peers' common.py")
-    parser.add_argument("--data", type=Path, help="a folder with wfinstances/, cel/ and metrics/")
+    parser.add_argument(
+        "--data", type=Path, help="a folder with wfinstances/, cel/, llm_errors/ and metrics/"
+    )
     parser.add_argument("--peers", type=_peer, nargs="+", default=[], metavar="PYTHON,SCRIPT",
                         help="peers' scripts to run here, each with a Python that has it")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="one JSON line per row")

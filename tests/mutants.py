@@ -56,10 +56,12 @@ class Mutant:
     new: str
 
 
-DECIDE, EVOLVE, ACCEPT, EFFECTS = (f"run/{name}.py" for name in ("decide", "evolve", "accept", "effects"))
+EVOLVE, ACCEPT, EFFECTS = (f"run/{name}.py" for name in ("evolve", "accept", "effects"))
 RELEASE, CHOOSING, TURNS = (f"run/{name}.py" for name in ("release", "choosing", "turns"))
+ADVANCE, STARTING, ENDING = (f"run/{name}.py" for name in ("advance", "starting", "ending"))
+MAPS, READY = (f"run/{name}.py" for name in ("maps", "ready"))
 RULES = "policy/routing.py"
-DRIVE, STREAM, OUTPUTS = (f"engines/{name}.py" for name in ("drive", "stream", "outputs"))
+TASKS, STREAM, READING = (f"engines/{name}.py" for name in ("tasks", "stream", "reading"))
 RETRY = "policy/retry.py"
 
 MUTANTS = (
@@ -78,24 +80,26 @@ MUTANTS = (
     ),
     Mutant(
         "ready: a paused run starts steps",
-        DECIDE,
+        ADVANCE,
         "and not run.pauses and not run.stopping:",
         "and not run.stopping:",
     ),
     # --- joins ---
     Mutant(
         "join: all_success does not mind a skip",
-        DECIDE,
+        STARTING,
         "if passed_over is not None and rule in (ALL_SUCCESS, ANY_SUCCESS):",
         "if passed_over is not None and rule == ANY_SUCCESS:",
     ),
     Mutant(
         "join: none_failed minds a skip",
-        DECIDE,
+        STARTING,
         "if passed_over is not None and rule in (ALL_SUCCESS, ANY_SUCCESS):",
         "if passed_over is not None:",
     ),
-    Mutant("join: any_success wants all", DECIDE, "if any(_counts_as_success(", "if all(_counts_as_success("),
+    Mutant(
+        "join: any_success wants all", STARTING, "if any(_counts_as_success(", "if all(_counts_as_success("
+    ),
     Mutant(
         "join: any_success waits for the last",
         RELEASE,
@@ -104,13 +108,13 @@ MUTANTS = (
     ),
     Mutant(
         "join: all_done minds a failure",
-        DECIDE,
+        STARTING,
         "elif rule == ALL_DONE:",
         "elif rule == ALL_DONE and blamed is None:",
     ),
     Mutant(
         "join: dependents of a failure run",
-        DECIDE,
+        STARTING,
         "    if blamed is not None:\n        return (",
         "    if blamed is not None and rule == ANY_SUCCESS:\n        return (",
     ),
@@ -135,36 +139,36 @@ MUTANTS = (
     ),
     Mutant(
         "skip: the kind of a cascade is forgotten",
-        DECIDE,
+        STARTING,
         "kind = run.reasons[passed_over][0]",
         'kind = "not_routed"',
     ),
     Mutant(
         "skip: a false condition is ignored",
-        DECIDE,
+        STARTING,
         "    if value is True:\n",
         "    if not isinstance(value, Failure):\n",
     ),
     # --- limits ---
     Mutant(
         "cap: one task more than max_parallel",
-        DECIDE,
+        STARTING,
         "while ready and run.running < slots:",
         "while ready and run.running <= slots:",
     ),
     Mutant(
         "cap: a chain ignores max_parallel",
-        DECIDE,
+        STARTING,
         "        or run.running >= graph.workflow.config.max_parallel\n",
         "",
     ),
     Mutant(
-        "cap: one item more than the map's", DECIDE, "len(state.running) >= cap", "len(state.running) > cap"
+        "cap: one item more than the map's", MAPS, "len(state.running) >= cap", "len(state.running) > cap"
     ),
     Mutant(
         "cap: a map runs in batches",
-        DECIDE,
-        "            _enqueue(run, i)\n        return\n    if state.failed",
+        MAPS,
+        "            enqueue(run, i)\n        return\n    if state.failed",
         "            pass\n        return\n    if state.failed",
     ),
     Mutant(
@@ -196,17 +200,17 @@ MUTANTS = (
     ),
     # --- how it went ---
     Mutant(
-        "status: failures are forgotten", DECIDE, "    elif run.failures:\n", "    elif run.failures > 1:\n"
+        "status: failures are forgotten", ENDING, "    elif run.failures:\n", "    elif run.failures > 1:\n"
     ),
     Mutant(
         "status: everything that failed is partial",
-        DECIDE,
+        ENDING,
         'else "partial" if produced else "failed"',
         'else "partial"',
     ),
     Mutant(
         "status: an aborted run completes",
-        DECIDE,
+        ENDING,
         '    if run.stopping == "abort":\n        emit(',
         '    if run.stopping == "":\n        emit(',
     ),
@@ -216,7 +220,7 @@ MUTANTS = (
     ),
     Mutant(
         "abort: what waits to be tried again is left",
-        DECIDE,
+        ENDING,
         "    if run.phase[i] == BACKOFF:\n        attempt, iteration",
         "    if run.phase[i] == DORMANT:\n        attempt, iteration",
     ),
@@ -248,7 +252,7 @@ MUTANTS = (
     ),
     Mutant(
         "route: the barrier of a loop is ignored",
-        DECIDE,
+        STARTING,
         "if run.preparing and (i, -1)",
         "return bool(run.preparing) and (i, -1) in run.preparing\n    if run.preparing and (i, -1)",
     ),
@@ -328,22 +332,22 @@ MUTANTS = (
     # --- the engine ---
     Mutant(
         "order: the least critical first",
-        DECIDE,
+        READY,
         "key=lambda i: (-levels[i], i)",
         "key=lambda i: (levels[i], i)",
     ),
-    Mutant("engine: no timeout", DRIVE, 'self._cancel(live, "timeout")', "pass"),
+    Mutant("engine: no timeout", TASKS, 'self._cancel(live, "timeout")', "pass"),
     Mutant(
         "engine: a stubborn task is waited for",
-        DRIVE,
+        TASKS,
         "call_later(GRACE, self._abandon, live)",
         "call_later(1e9, self._abandon, live)",
     ),
     Mutant("stream: a gap is one short", STREAM, "yield Gap(start, missed)", "yield Gap(start, missed - 1)"),
     Mutant(
         "outputs: arguments see failed steps' outputs",
-        OUTPUTS,
-        "        if self.run.phase[i] != SUCCEEDED:\n            return None\n",
+        READING,
+        "        if run.phase[i] != SUCCEEDED:\n            return None\n",
         "",
     ),
 )

@@ -26,18 +26,20 @@ from penstock.run.commands import Command
 from penstock.run.events import Event
 from penstock.run.facts import RunReopened
 from penstock.run.replay import replay
-from penstock.run.state import SUCCEEDED, Run
+from penstock.run.state import ENDED, SUCCEEDED, Run
 from penstock.steps.base import Prepared
 from penstock.steps.prepare import Flow, Preparer
 from penstock.store.base import NewRun, Store
 from penstock.store.memory import MemoryStore
 from penstock.store.sealed import NoSeal, Seal, keys_from, seal_of
 from penstock.tools.base import Tool
+from penstock.tools.builtin.http import Hosts
 from penstock.tools.builtin.offer import Reach, builtin_tools
 from penstock.tools.catalog import Servers, ToolCatalog
 from penstock.tools.functions import Functions
 from penstock.tools.keep import FileKeep
 from penstock.tools.mcp.config import read_config
+from penstock.tools.table import ToolsTable
 from penstock.workflow.amend import amended
 from penstock.workflow.graph import Graph, compile_graph
 from penstock.workflow.inputs import check_inputs
@@ -170,7 +172,10 @@ class Penstock:
                 [Problem(f"engine {configuration.engine!r} is not carried out by this version")]
             )
         self._preparer = Preparer(
-            self.tools, models=self.models, gate_attempts=_attempts(configuration.gate_attempts)
+            self.tools,
+            models=self.models,
+            gate_attempts=_attempts(configuration.gate_attempts),
+            ready=self.tools.ready,
         )
 
     async def __aenter__(self) -> Self:
@@ -197,7 +202,7 @@ class Penstock:
     ) -> RunHandle:
         """`start` with the inputs as a mapping, and expected durations where they are known."""
         await self.ready(flow)
-        prepared = self.prepare(flow)
+        prepared = self._preparer.prepare(flow)
         checked = check_inputs(prepared.graph.workflow, inputs)
         if durations:
             prepared = replace(prepared, durations={**prepared.durations, **durations})
@@ -214,7 +219,7 @@ class Penstock:
 
         `start` does it by itself; `prepare`, inside of an event loop, cannot.
         """
-        if self.tools.servers.known:
+        if self.tools.servers.known and not self._preparer.knows(flow):
             await self.tools.ready(self._preparer.uses(flow))
 
     # --- runs that exist already ---
@@ -228,13 +233,17 @@ class Penstock:
         run = RunId(id)
         flow = await self._pinned(run)
         state = await self._fold(run, flow)
-        if not state.ended:
+        if not state.ended or (not failed and await self._owes(state)):
             return RunHandle(await self.engine.resume(flow, run), self)
         again = failed_steps(state)
         if not (failed and (again or state.stopping)):
             hint = "resume it from its failed steps, or fork it" if again or state.stopping else "fork it"
             raise PenstockError(f"run {id} has ended ({state.status}); {hint}")
         return RunHandle(await self.engine.resume(flow, run, reopened=again), self)
+
+    async def _owes(self, state: Run) -> bool:
+        """Whether a run has ended, and the one that follows it has not begun."""
+        return bool(state.then) and (await self.store.runs(run=state.id))[0].status not in ENDED
 
     async def fork(
         self,
@@ -262,10 +271,11 @@ class Penstock:
             await self.ready(flow)
         target = pinned if flow is None else self.prepare(flow)
         old = replay(run, pinned.graph, events, until=place)
-        again = () if flow is None else reopened(old, compare(old, target.graph))
+        difference = None if flow is None else compare(old, target.graph)
+        again = () if difference is None else reopened(old, difference)
         overrides = {StepId(name): values for name, values in (args or {}).items()}
         self._check_overrides(old, target.graph, overrides, again)
-        if old.ended and not again:
+        if old.ended and not again and not (difference and difference.added):
             raise PenstockError(f"nothing is left to run after event {place}; fork at an earlier event")
         graph = target.graph
         new = NewRun(
@@ -352,7 +362,8 @@ class Penstock:
 
 def _tools(configuration: settings.Settings, functions: Iterable[Tool | Callable[..., Any]]) -> ToolCatalog:
     """Functions, built-ins, and the servers of the configured file."""
-    config = read_config(Path(configuration.mcp), configuration.variables)
+    table = configuration.tools or ToolsTable()
+    config = read_config(Path(configuration.mcp), configuration.variables, defaults=table.servers)
     own = Path(".penstock").absolute()
     servers = Servers(
         config.servers,
@@ -360,9 +371,23 @@ def _tools(configuration: settings.Settings, functions: Iterable[Tool | Callable
         listings=FileKeep(own / "tools.json"),
         pins=FileKeep(own / "pins.json"),
         problems=config.problems,
+        pinning=table.pinning,
     )
-    builtins = builtin_tools(Reach(variables=configuration.variables))
-    return ToolCatalog(Functions(functions), builtins=builtins, servers=servers)
+    reach = Reach(
+        roots=tuple(_folder(root, configuration.variables) for root in table.roots),
+        hosts=Hosts(allow=table.hosts, deny=table.no_hosts, private=table.private),
+        commands=table.commands,
+        variables=configuration.variables,
+    )
+    return ToolCatalog(
+        Functions(functions), builtins=builtin_tools(reach), servers=servers, rules=table.rules
+    )
+
+
+def _folder(path: str, variables: Mapping[str, str]) -> Path:
+    """A folder that a setting names; `~` is where the user is at home."""
+    home, _, rest = path.partition("/")
+    return Path(variables.get("HOME", "."), rest) if home == "~" else Path(path)
 
 
 class ConfiguredModels:

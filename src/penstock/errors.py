@@ -6,13 +6,17 @@ PenstockError
 ├── ExpressionError      one expression cannot be compiled; `validate` makes a `Problem` of it
 ├── Unsupported          understood, but this build or engine does not carry it out
 ├── UnknownRun           no run of that id in this store
+├── UnknownDecision      no run has ever asked that
+├── UnknownWorkflow      no workflow file of that name where one was looked for
 ├── UnknownTool          nothing callable has that id
 │   └── ToolRefused      something has, but a rule or a changed definition stands in the way
+├── UpstreamUnavailable  what a step depends on does not answer now; no model answers, say
 ├── ToolError            a tool could not be called, or did not do what it was called for
-│   ├── ServerDown       its server cannot be started or reached; the others work
+│   ├── ServerDown       its server cannot be started or reached; it is an `UpstreamUnavailable`, too
 │   ├── ToolFailed       it was called, and reports an error
 │   └── LostCall         it was called and nobody heard back: it may have happened
 ├── CommandRejected      a command was refused; the run is as it was
+│   └── NoAnswer         what was said does not answer the question, which stays open
 ├── RunFailed            a run ended without success, and the caller asked for an exception
 ├── Conflict             someone else appended to this run first
 ├── Owned                another process is driving this run
@@ -98,6 +102,23 @@ class UnknownRun(PenstockError):
         self.run = run
 
 
+class UnknownDecision(PenstockError):
+    """Nobody asked that. `penstock decide --list` shows what is asked."""
+
+    def __init__(self, decision: str) -> None:
+        super().__init__(f"no decision {decision!r} in this store")
+        self.decision = decision
+
+
+class UnknownWorkflow(PenstockError):
+    """There is no such workflow file in the folder that is served."""
+
+    def __init__(self, name: str, hint: str = "") -> None:
+        super().__init__(f"no workflow file {name!r}" + (f" ({hint})" if hint else ""))
+        self.name = name
+        self.hint = hint
+
+
 class UnknownTool(PenstockError):
     """Nothing callable has this id."""
 
@@ -110,6 +131,10 @@ class UnknownTool(PenstockError):
 class ToolRefused(UnknownTool):
     """The tool is there and may not be called; `hint` says why, and what to do about it."""
 
+    def __init__(self, tool: str, hint: str = "") -> None:
+        super().__init__(tool, hint)
+        self.args = (f"{tool} may not be called" + (f" ({hint})" if hint else ""),)
+
 
 class ToolError(PenstockError):
     """A call of a tool did not come to a result."""
@@ -120,8 +145,24 @@ class ToolError(PenstockError):
         self.message = message
 
 
-class ServerDown(ToolError):
+class UpstreamUnavailable(PenstockError):
+    """What the work depends on does not answer now, and nothing was done.
+
+    Functions may raise it, too. A step's `retry` waits for `retry_after` seconds at least.
+    """
+
+    def __init__(self, message: str, *, retry_after: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+        """0: nobody knows when. Infinity: waiting will change nothing."""
+
+
+class ServerDown(ToolError, UpstreamUnavailable):
     """A server of tools cannot be started or reached. Nothing was called."""
+
+    def __init__(self, tool: str, message: str, *, retry_after: float = 0.0) -> None:
+        super().__init__(tool, message)
+        self.retry_after = retry_after
 
 
 class ToolFailed(ToolError):
@@ -138,6 +179,10 @@ class CommandRejected(PenstockError):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class NoAnswer(CommandRejected):
+    """This does not answer the question; it stays open. `reason` says what would."""
 
 
 class RunFailed(PenstockError):

@@ -18,6 +18,9 @@ DecisionId = NewType("DecisionId", str)
 CommandId = NewType("CommandId", str)
 """Chosen by the sender. The same id sent twice is one command."""
 
+FOLLOWS = "+"
+"""Stands in the id of a run between the run before it and its workflow's name: nobody starts it twice."""
+
 
 def child_id(parent: RunId, step: StepId, *, iteration: int, item: int | None, attempt: int) -> RunId:
     """The id of the run that a task starts, so that a resumed parent finds its child again."""

@@ -98,6 +98,35 @@ def test_cel_rows_become_predictions(tmp_path: Path) -> None:
     assert bad["error"]
 
 
+def test_recorded_errors_are_told_apart_and_given_to_the_scorer(tmp_path: Path) -> None:
+    (tmp_path / "llm_errors").mkdir()
+    (tmp_path / "metrics").mkdir()
+    told = {"error": {"type": "rate_limit_error", "message": "slow down"}}
+    refused = {"choices": [{"message": {"content": ""}, "finish_reason": "content_filter"}]}
+    rows: list[dict[str, Any]] = [
+        {"id": "1", "provider": "anthropic", "status": 429, "headers": {"Retry-After": "7"},
+         "body": json.dumps(told)},
+        {"id": "2", "provider": "anthropic", "status": 200, "headers": {"retry-after": "9"}, "body": None},
+        {"id": "3", "provider": "azure", "status": 200, "headers": {}, "body": refused},
+    ]  # fmt: skip
+    fixtures = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "llm_errors" / "fixtures.jsonl").write_text(fixtures, "utf-8")
+    (tmp_path / "metrics" / "llm_errors.py").write_text("import sys; print(open(sys.argv[2]).read(), end='')")
+
+    limited, fine, filtered = lines(ran("llm_errors.py", "--data", tmp_path, folder=tmp_path))
+
+    assert limited == {"id": "1", "class": "rate_limited", "retry": True, "wait_s": 7.0}
+    assert fine == {"id": "2", "class": "ok", "retry": False, "wait_s": None}
+    assert filtered == {"id": "3", "class": "bad_request", "retry": False, "wait_s": None}
+
+
+def test_what_a_call_of_a_model_costs_is_measured_alone_and_sharing(tmp_path: Path) -> None:
+    alone, sharing, together = lines(ran("model_calls.py", "--small", folder=tmp_path))
+
+    assert [one["figure"] for one in (alone, sharing)] == ["router", "router, sharing"]
+    assert all(one["limit"] == 0.3 and one["bare_ms"] > 0 for one in (alone, sharing, together))
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_the_table_shows_every_figure_and_says_which_folders_it_lacks(tmp_path: Path) -> None:
@@ -106,7 +135,7 @@ def test_the_table_shows_every_figure_and_says_which_folders_it_lacks(tmp_path: 
     skipped = [row for row in rows if row["mark"] == "skipped"]
     measured = [row["workload"] for row in rows if row["ours"] is not None]
     assert all(row["note"].startswith("needs --") for row in skipped)
-    assert len(skipped) == 11
+    assert len(skipped) == 14
     assert len(measured) >= 13 + 13  # and two more where there is a Postgres
     assert any(name.startswith("W6 import") for name in measured)
     assert any(name.startswith("durable chain") for name in measured)
@@ -131,3 +160,12 @@ def test_a_workload_without_the_peers_folder_says_what_is_missing(tmp_path: Path
 
     assert done.returncode == 1
     assert "--common DIR" in done.stderr
+
+
+def test_the_gateway_is_measured_beside_direct_calls(tmp_path: Path) -> None:
+    rows = lines(ran("gateway.py", "--calls", "3", folder=tmp_path))
+
+    assert [(row["call"], row["way"]) for row in rows] == [
+        (call, way) for call in ("read", "write") for way in ("direct", "memory", "sqlite")
+    ]
+    assert all("added_ms" in row for row in rows if row["way"] != "direct")

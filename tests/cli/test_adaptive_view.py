@@ -10,12 +10,19 @@ import pytest
 
 import penstock as ps
 from penstock.cli import lines
-from penstock.cli.follow import summary_of
 from penstock.cli.question import Question, described, keys
 from penstock.cli.view import View
 from penstock.engines.base import step_results
+from penstock.engines.plain import summary_of
 from penstock.ids import DecisionId, StepId
-from penstock.run.events import BudgetWarned, DecisionRequired, GateChecked, GateEscalated, RouteDecided
+from penstock.run.events import (
+    BudgetWarned,
+    CommandAccepted,
+    DecisionRequired,
+    GateChecked,
+    GateEscalated,
+    RouteDecided,
+)
 from penstock.workflow.read import load
 
 YES = {"expr": "output.x", "value": "yes"}
@@ -192,8 +199,14 @@ def test_a_saved_run_tells_the_same(cli, flow) -> None:
             "a[3] (child r/a.1.1:9): no, more of the same will not help",
         ),
         (BudgetWarned(1, 0.0, "usd", 0.4, 0.5, StepId("a")), "usd of a: 0.4 of 0.5 (80%)"),
+        (BudgetWarned(1, 0.0, "tokens", 1_250_000, 1_500_000), "tokens: 1,250,000 of 1,500,000 (83%)"),
+        (CommandAccepted(1, 0.0, ps.Pause(reason="lunch", by="Ada")), "pause reason=lunch by Ada"),
+        (
+            CommandAccepted(1, 0.0, ps.ModifyArgs(step=StepId("a"), args={"n": 5})),
+            'modify_args step=a args={"n":5}',
+        ),
     ],
-    ids=["no way", "tie", "branch", "unavailable", "escalated", "budget"],
+    ids=["no way", "tie", "branch", "unavailable", "escalated", "budget", "tokens", "pause", "modify"],
 )
 def test_an_event_is_one_readable_line(event, line: str) -> None:
     assert lines.listed(event, 0.0).endswith(line)

@@ -77,6 +77,23 @@ def test_reject_fails_the_step_and_says_why(cli, waiting, deployed) -> None:
     assert deployed() == []
 
 
+def test_a_question_is_shown_with_the_call_word_for_word(cli, write, folder: Path) -> None:
+    (folder / "acts.py").write_text("def wipe(path: str, why: str):\n    return path\n")
+    why = "because " * 40
+    args = f'{{path: "/srv/data/prod.db", why: "{why}"}}'
+    write(f'{{id: wipe, uses: "py:acts:wipe", approval: true, with: {args}}}')
+    cli("run", "flow.yaml", "-q")
+
+    shown = cli("decide", "last")
+    [told] = cli("decide", "last", "--json").lines
+
+    assert (shown.code, shown.stderr) == (0, "")
+    assert '"/srv/data/prod.db"' in shown.stdout
+    assert why in shown.stdout
+    assert f"penstock decide {told['id']} approve   (or reject, edit, skip, abort)" in shown.stdout
+    assert told["call"]["args"]["path"] == "/srv/data/prod.db"
+
+
 @pytest.mark.parametrize(
     ("args", "part"),
     [
@@ -84,7 +101,7 @@ def test_reject_fails_the_step_and_says_why(cli, waiting, deployed) -> None:
         (["approve", "last", "--args", "[1]"], "not a JSON object"),
         (["decide", "last", "retry"], "choose one of approve, reject, edit, skip, abort"),
         (["decide", "last", "edit"], "edit needs the arguments"),
-        (["decide", "last"], "answer with one of approve, reject, edit, skip, abort"),
+        (["decide", "last", "--message", "fine"], "Give a VERB, too"),
         (["approve", "zzz:3"], "zzz"),
         (["approve", "last:99"], ":99"),
     ],

@@ -127,7 +127,7 @@ def test_an_answer_is_carried_out_here_when_nobody_drives_the_run(
     [
         (["explode"], "choose one of retry, accept, skip, reject"),
         (["accept"], "accept needs the output"),
-        ([], "answer with one of retry, accept, skip, reject"),
+        (["--message", "yes"], "Give a VERB, too"),
         (["retry", "--args", "[1]"], "not a JSON object"),
     ],
 )
@@ -255,7 +255,7 @@ def test_a_run_that_has_ended_is_not_resumed(cli, write) -> None:
     done = cli("resume", run)
 
     assert done.code == 2
-    assert f"run {run} has ended (succeeded); fork it" in done.stderr
+    assert f"run {run} has ended (succeeded); penstock fork {run} --at N runs on" in done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -104,6 +104,53 @@ def test_a_run_is_shown_as_it_stood_after_any_event(cli, ended: str) -> None:
     assert f"as it stood after event {at} of " in past.stdout
     assert past.stdout.startswith("flow  running")
     assert "outputs" not in past.stdout
+    assert "nobody drives it" not in past.stdout
+    assert cli("show", ended, "--at", 0).stdout.startswith(
+        f"flow  pending  0 ms\nrun {ended}, not started, 0"
+    )
+
+
+@pytest.mark.usefixtures("ended")
+def test_what_is_neither_a_run_nor_a_file_is_said_to_be_neither(cli) -> None:
+    done = cli("show", "nope")
+
+    assert done.code == 2
+    assert "No such file" in done.stderr
+    assert "no run has such an id" in done.stderr
+
+
+@pytest.mark.parametrize("verb", [["runs", "--limit", "99999"], ["show", "last", "--all"]])
+def test_whoever_has_seen_enough_of_a_list_is_no_error(begin, verb: list[str], write) -> None:
+    begin(
+        "run",
+        write("\n".join(f'{{id: s{n}, uses: "py:tools:echo", with: {{value: 1}}}}' for n in range(3))),
+        "-q",
+    ).wait(30)
+
+    process = begin(*verb)
+    process.stdout.close()
+
+    assert process.wait(30) == 0
+    assert process.stderr.read() == ""
+
+
+@pytest.mark.parametrize(
+    "verb", [["runs"], ["show", "last"], ["show", "last", "--json"], ["fork", "last", "--at", "2", "-q"]]
+)
+@pytest.mark.usefixtures("ended")
+def test_a_full_disk_is_not_called_a_fault_of_penstock(folder: Path, environment, verb: list[str]) -> None:
+    import subprocess
+    import sys
+
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "penstock", *verb],
+            stdout=full, stderr=subprocess.PIPE, text=True, cwd=folder, env=environment, check=False,
+        )  # fmt: skip
+
+    assert done.returncode == 1
+    assert done.stderr.endswith("cannot write: No space left on device\n")
+    assert "fault of Penstock" not in done.stderr
 
 
 def test_the_first_characters_of_an_id_are_enough_when_they_fit_one_run(cli, ended: str) -> None:

@@ -76,6 +76,29 @@ def test_no_line_is_wider_than_the_terminal(terminal, write) -> None:
     assert max(len(line) for line in last_frame(text).splitlines()) <= 60
 
 
+def test_on_a_terminal_show_prints_text_as_text(terminal, cli, write) -> None:
+    flow = write(
+        '{id: say, uses: "py:tools:echo", with: {value: "one\\ntwo"}}',
+        'outputs: {said: "${ steps.say.output }"}',
+    )
+    cli("run", flow, "-q")
+
+    _, text = terminal("show", "last").finish()
+
+    assert text.replace("\r", "").endswith("said:\none\ntwo\n")
+
+
+def test_a_question_is_broken_between_words(terminal, flow) -> None:
+    screen = terminal("run", flow("ship"), columns=40)
+    text = screen.until("more] ").replace("\r", "")
+    screen.type("abort\n\n")
+    screen.finish()
+
+    question = text[text.index("approval: deploy") :].splitlines()
+    assert max(map(len, question)) <= 40
+    assert "[y approve · e edit · n reject · s not\n  now · ? more]" in text
+
+
 def test_what_a_step_prints_stands_above_the_view(terminal, write) -> None:
     code, text = terminal("run", write('{id: loud, uses: "py:tools:noisy"}')).finish()
 

@@ -91,6 +91,21 @@ def test_the_name_of_the_output_says_what_to_draw(cli, write, folder: Path, name
     assert (folder / name).read_text().startswith(start)
 
 
+def test_a_graph_as_data_has_needs_and_routes(cli, flow) -> None:
+    done = cli("graph", flow("looped"), "--json")
+
+    [told] = done.lines
+    assert done.code == 0
+    assert told["name"] == "looped"
+    steps = {step["id"]: step for step in told["steps"]}
+    assert steps["judge"]["needs"] == ["draft"]
+    assert [(way["kind"], way["target"]) for way in steps["judge"]["routes"]] == [
+        ("route", "done"), ("loop", "draft"), ("route", "done"),
+    ]  # fmt: skip
+    assert [step["layer"] for step in told["steps"]] == [0, 1, 2]
+    assert cli("graph", "looped.yaml", "--json", "--format", "svg").code == 2
+
+
 def test_a_graph_that_cannot_be_written_is_refused(cli, write) -> None:
     done = cli("graph", write(FLOW), "-o", "no/such/folder/x.svg")
 

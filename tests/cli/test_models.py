@@ -50,6 +50,21 @@ def test_what_was_found_is_shown_without_its_value(folder: Path, environment: di
     assert next(row for row in rows if row["type"] == "provider")["from"] == ["OPENAI_API_KEY"]
 
 
+def test_with_a_key_alone_the_default_models_are_shown_with_where_they_come_from(
+    folder: Path, environment: dict[str, str]
+) -> None:
+    azure = {"AZURE_OPENAI_API_KEY": "k-0123456789", "AZURE_OPENAI_ENDPOINT": "https://mine.openai.azure.com"}
+    shown = models(folder, environment, ANTHROPIC_API_KEY="sk-made-up-0123456789", **azure)
+    data = models(folder, environment, "--json", ANTHROPIC_API_KEY="sk-made-up-0123456789")
+
+    assert "these models are the default of 20" in shown.stderr
+    assert "no model of azure is named" in shown.stderr
+    rows = [json.loads(line) for line in data.stdout.splitlines()]
+    found = {row["name"]: row["tiers"] for row in rows if row.get("origin", "").startswith("default of 20")}
+    assert sorted(found.values()) == [["best"], ["standard"]]
+    assert all(name.startswith("anthropic/claude-") for name in found)
+
+
 def test_a_model_that_does_not_answer_is_named_and_the_exit_code_says_so(
     folder: Path, environment: dict[str, str]
 ) -> None:

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 import penstock as ps
-from penstock.cli.follow import summary_of
 from penstock.cli.view import View
 from penstock.engines.base import step_results
+from penstock.engines.plain import summary_of
 from penstock.ids import RunId, StepId
 from penstock.run.commands import Decide
 from penstock.run.decide import decide

@@ -157,8 +157,9 @@ class Campaign:
                     blocked = True
                     break
         except Hang:
+            last, why = victim.said[-1:], victim.confess()
             victim.kill()
-            raise Hang(f"{name} {stop}: silent after {victim.said[-1:]}; {victim.errors()}") from None
+            raise Hang(f"{name} {stop}: silent after {last}; {why}") from None
         if blocked:
             victim.kill()
         if blocked or (stop.suicide and not over(victim)):

@@ -154,8 +154,8 @@ def test_a_pause_for_storage_ends_with_the_process_that_had_the_trouble(folder: 
 
             def trouble(event: Event) -> None:
                 if event.seq == 5:
-                    drive.stalled("no space left on device")
-                    drive.stalled("")
+                    drive.record.stalled("no space left on device")
+                    drive.record.stalled("")
 
             run.observe(trouble)
             await run.result()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import os
 import signal
 import sys
@@ -122,6 +123,14 @@ def careful(drive: Drive, question: DecisionRequired, ledger: Path) -> Decide:
     return Decide(decision=question.decision, verb="retry")
 
 
+def confess() -> None:
+    """Say what every task waits for."""
+    out = io.StringIO()
+    for task in asyncio.all_tasks():
+        task.print_stack(file=out)
+    say(tasks=out.getvalue())
+
+
 async def perform(order: Order) -> None:
     """Drive the run to its end, unless someone is in the way."""
     folder = Path(order.folder)
@@ -130,6 +139,7 @@ async def perform(order: Order) -> None:
     deeds.Stage.ledger = deeds.Ledger(ledger)
     deeds.Stage.ledger.write(what="process", run=order.run)
     deeds.Stage.moment = moments
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, confess)
     async with ps.open(order.store) as penstock:
         penstock.engine.live = Watched(moments, ledger)
         if order.run:

@@ -3,11 +3,14 @@
 An interpreter start costs ten times what a victim does. So a zygote imports Penstock once and
 forks: what it forks has loaded modules and nothing else, no thread, no loop, no open file of
 a store. `Fresh` starts an interpreter for each victim instead, when nothing at all may be shared.
+
+Nobody is left behind: a zygote ends when whoever made it is gone, and takes its victims along.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import json
 import os
@@ -26,6 +29,9 @@ from typing import Any, Protocol, Self
 HERE = Path(__file__).parent
 PATIENCE = 30.0
 """Seconds without a word after which a victim is taken to hang."""
+
+
+_PDEATHSIG = 1
 
 
 class Hang(Exception):
@@ -102,6 +108,15 @@ class Victim:
             os.close(self._out)
             self._out = -1
 
+    def confess(self) -> str:
+        """Where a victim that hangs is: what each of its tasks waits for, and what it said on stderr."""
+        self.signal(signal.SIGUSR1)
+        with contextlib.suppress(Hang):
+            for line in self.listen(2.0):
+                if "tasks" in line:
+                    return f"{self.errors()}\n{line['tasks']}"
+        return self.errors()
+
     def errors(self) -> str:
         return self._errors.read_text("utf-8", "replace")[-3000:] if self._errors.exists() else ""
 
@@ -170,21 +185,23 @@ def serve(door: socket.socket) -> None:
     import_module("racer")
     gc.freeze()  # what is there is theirs as well, and stays
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps them
+    zygote = os.getpid()
     while True:
         order, files, _, _ = socket.recv_fds(door, 1 << 16, 2)
         if not order:
             return
         pid = os.fork()
         if not pid:
-            become(door, order, files)
+            become(door, order, files, zygote)
         for file in files:
             os.close(file)
         door.send(str(pid).encode())
 
 
-def become(door: socket.socket, order: bytes, files: list[int]) -> None:
+def become(door: socket.socket, order: bytes, files: list[int], zygote: int) -> None:
     """Be the victim. Never returns."""
     try:
+        die_with(zygote)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         door.close()
         for file, place in zip(files, (1, 2), strict=True):
@@ -195,6 +212,13 @@ def become(door: socket.socket, order: bytes, files: list[int]) -> None:
         os.write(2, traceback.format_exc().encode())
     finally:
         os._exit(0)
+
+
+def die_with(parent: int) -> None:
+    """Be killed when the parent ends: a victim that blocks would stay for ever."""
+    ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it was quicker
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import pytest
 from ran import nothing, run, sleeps, steer
 
 import penstock as ps
-from penstock.engines.drive import DEEPEST
+from penstock.engines.children import DEEPEST
 from penstock.run.events import TaskCompleted
 from penstock.testing import clock
 from penstock.testing.rig import Rig

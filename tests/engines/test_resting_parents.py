@@ -129,3 +129,21 @@ async def test_an_approval_that_nobody_gives_in_time_is_a_rejection() -> None:
     assert result.status == "failed"
     assert "nobody approved it in time" in result.reason
     assert CALLS == []
+
+
+async def test_another_process_sees_that_a_parent_waits_without_an_event_of_it(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/resting.db"
+    async with ps.open(url) as penstock, ps.open(url) as other:
+        run = await penstock.start(family(2))
+        await until(lambda: run.status == "waiting")
+        events = run.state.seq
+
+        async with asyncio.timeout(10):
+            while [one.status for one in await other.store.runs()] != ["waiting"] * 3:  # noqa: ASYNC110 - another process would ask, too
+                await asyncio.sleep(0.01)
+
+        assert run.state.seq == events
+        drive, question = asked(penstock)
+        await drive.send(Decide(decision=question.decision, verb="approve"))
+        assert (await run.result()).ok
+        assert {one.status for one in await other.store.runs()} == {"succeeded"}

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 from itertools import pairwise
 
+import pytest
 from ran import nothing, run, sleeps, stubborn
 
 import penstock as ps
-from penstock.engines.drive import GRACE
+from penstock.engines.tasks import GRACE
+from penstock.errors import UpstreamUnavailable
+from penstock.ids import RunId
 from penstock.run.events import TaskStarted
 from penstock.testing import clock
+from penstock.testing.rig import Rig
 
 # --- timeouts ---
 
@@ -190,3 +194,68 @@ def test_a_waiting_attempt_leaves_its_slot_to_others() -> None:
 
     assert run(flow).result.ok
     assert calls == ["a", "b", "a"]
+
+
+def test_a_function_that_says_when_to_ask_again_is_not_asked_before() -> None:
+    calls = []
+
+    async def busy_once() -> str:
+        calls.append(1)
+        if len(calls) == 1:
+            raise UpstreamUnavailable("the index is being built", retry_after=40)
+        return "at last"
+
+    flow = ps.Workflow("w")
+    flow.step("a", busy_once, retry={"max_attempts": 2, "backoff": 1, "jitter": 0})
+
+    ran = run(flow)
+
+    assert ran.result.ok
+    assert ran.seconds == 40
+    assert (ran.failure("a").kind, ran.failure("a").name) == ("unavailable", "UpstreamUnavailable")
+
+
+def test_a_run_is_unavailable_when_that_is_why_it_failed_and_nothing_else_is() -> None:
+    async def away() -> None:
+        raise UpstreamUnavailable("nobody is there")
+
+    async def boom() -> None:
+        raise ValueError
+
+    alone, both, dealt_with = ps.Workflow("alone"), ps.Workflow("both"), ps.Workflow("dealt-with")
+    for flow in (alone, both, dealt_with):
+        flow.step("away", away, on_error="continue" if flow is dealt_with else None)
+        flow.step("boom", boom if flow is not alone else nothing)
+
+    assert [run(flow).result.unavailable for flow in (alone, both, dealt_with)] == [True, False, False]
+
+
+# --- a process that ends in between ---
+
+
+@pytest.mark.parametrize(("away", "again"), [(10.0, 60.0), (500.0, 500.0)])
+def test_a_wait_goes_on_after_a_restart_for_what_is_left_of_it(away: float, again: float) -> None:
+    calls: list[float] = []
+
+    @ps.tool(effect="read")
+    async def flaky() -> int:
+        calls.append(asyncio.get_running_loop().time())
+        if len(calls) == 1:
+            raise OSError
+        return 1
+
+    async def main() -> None:
+        async with Rig(flaky) as rig:
+            flow = ps.Workflow("w")
+            flow.step("a", flaky, retry={"max_attempts": 2, "backoff": 60, "jitter": 0})
+            await rig.start(flow)
+            await asyncio.sleep(5)
+            rig.penstock.engine.live[RunId("run")].let_go("the process died")
+            await asyncio.sleep(away - 5)
+
+            result = await (await rig.penstock.resume("run")).result()
+
+            assert result.ok
+            assert calls == [0.0, pytest.approx(again, abs=1e-3)]
+
+    clock.run(main())

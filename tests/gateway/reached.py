@@ -18,6 +18,7 @@ ERAS = ("2026-07-28", "legacy")
 
 ACTS = '''
 import asyncio
+import os
 from pathlib import Path
 
 import penstock as ps
@@ -41,6 +42,14 @@ async def erase(path: str) -> str:
 async def long(size: int) -> str:
     """A text of any length."""
     return "x" * size
+
+
+@ps.tool(effect="read", id="texts:noisy")
+async def noisy() -> str:
+    """Print where messages go."""
+    print("by the way", flush=True)
+    os.system("echo so do my children")
+    return f"read {os.read(0, 10)!r}"
 
 
 @ps.tool(effect="read", id="clocks:held")

@@ -134,19 +134,49 @@ async def test_a_person_who_takes_their_time_holds_up_no_call_and_is_heard_later
 
 
 @each_era
-async def test_progress_is_told_while_a_call_waits(gateway: Gateway, era: str) -> None:
-    told: list[float] = []
+async def test_progress_tells_steps_done_of_steps_known_and_what_goes_on(gateway: Gateway, era: str) -> None:
+    told: list[tuple[float, float | None, str | None]] = []
 
-    async def hear(progress: float, _total: float | None, _message: str | None) -> None:
-        told.append(progress)
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        told.append((progress, total, message))
+        (gateway.folder / f"go{progress:.0f}").touch()
 
+    steps = [
+        {"id": "hold", "uses": "clocks:held", "with": {"file": "go0"}},
+        {"id": "again", "uses": "clocks:held", "needs": ["hold"], "with": {"file": "go1"}},
+    ]
     async with gateway.pipe(era) as client:
-        call = {"tool": "clocks:held", "wait_s": 2.5}
+        call = {"steps": steps, "wait_s": 25}
         answer = structured(await client.call_tool("execute", call, progress_callback=hear))
 
-    assert answer["status"] == "running"
-    assert len(told) >= 2
-    assert told == sorted(told)
+    assert answer["status"] == "complete"
+    assert [(done, known) for done, known, _ in told][:2] == [(0, 2), (1, 2)]
+    assert told[1][2] == "1 of 2 steps done; again"
+
+
+@each_era
+async def test_nothing_is_told_to_a_client_that_did_not_ask_for_progress(gateway: Gateway, era: str) -> None:
+    heard: list[str] = []
+
+    async def hear(message: object) -> None:
+        heard.append(type(message).__name__)
+
+    async with gateway.pipe(era, message_handler=hear) as client:
+        await client.call_tool("execute", {"steps": [STEPS[0]]})
+        await client.call_tool("status", {})  # whatever was said before has arrived
+
+    assert heard == []
+
+
+@each_era
+async def test_an_argument_that_looks_like_an_expression_is_a_text(gateway: Gateway, era: str) -> None:
+    call = {"tool": "testing:echo", "args": {"text": "${HOME} is $${ not } yours"}}
+    server = {"command": sys.executable, "args": ["-m", "penstock.testing.mcp_server"]}
+    (gateway.folder / ".mcp.json").write_text(json.dumps({"mcpServers": {"testing": server}}))
+    async with gateway.pipe(era) as client:
+        answer = structured(await client.call_tool("execute", call))
+
+    assert answer["results"] == {"call": "${HOME} is $${ not } yours"}
 
 
 @each_era

@@ -58,7 +58,7 @@ async def test_two_who_go_on_with_a_run_at_the_same_time_drive_it_once(tmp_path:
     import asyncio
 
     import penstock as ps
-    from penstock.cli.waiting import let_go
+    from penstock.engines.waiting import let_go
     from penstock.gateway.handles import Handles
     from penstock.gateway.service import Session
     from penstock.gateway.taking import Taken
@@ -76,13 +76,13 @@ async def test_two_who_go_on_with_a_run_at_the_same_time_drive_it_once(tmp_path:
         session = Session(penstock, ToolFinder(penstock.tools), Handles(b"k" * 32))
         id = (await session.call("execute", HELD))["run_id"].partition("~")[0]
         await begun.get()
-        await let_go(penstock)
+        await let_go(penstock.engine)
     async with ps.open(url, tools=[held]) as penstock:
         runs = Taken(penstock)
         one, other, _ = await asyncio.gather(runs.resume(id), runs.resume(id), runs.take_up())
         await begun.get()
         assert one.state is other.state
-        await let_go(penstock)
+        await let_go(penstock.engine)
 
     assert begun.empty()
 
@@ -130,7 +130,18 @@ async def test_a_handle_of_another_gateway_opens_nothing(gateway: Gateway, tmp_p
         ("execute", {"tool": "sums:add", "argz": {}}, "argz"),
         ("execute", {"tool": "sums:add", "wait_s": 600}, "wait_s: 600 is greater than the maximum"),
         ("execute", {"steps": [{"id": "a"}]}, "'uses' is a required property"),
-        ("execute", {"steps": [{"id": "a", "uses": "py:os:getcwd"}]}, "only tools may be called here"),
+        ("execute", {"steps": [{"id": "a", "uses": "py:os:getcwd"}]}, "allowed only in workflow files"),
+        ("execute", {"steps": [{"id": "a", "uses": "workflow:ship"}]}, "allowed only in workflow files"),
+        (
+            "execute",
+            {"steps": [{"id": "a", "uses": "disk:erase", "approval": "never"}]},
+            "steps without approval are allowed only in workflow files",
+        ),
+        (
+            "execute",
+            {"steps": [{"id": "a", "uses": "disk:erase", "effect": "read"}]},
+            "`effect: read` is allowed only in workflow files",
+        ),
         ("discover", {"intent": 7}, "intent: 7 is not of type 'string'"),
         ("respond", {"run_id": "x"}, "'decision' is a required property"),
         ("status", {"run_id": "nonsense"}, "no run has the handle"),

@@ -9,15 +9,12 @@ import msgspec
 import pytest
 from golden import view
 
-from penstock.ids import RunId
-from penstock.run.events import Event, decode, encode
+from penstock.ids import RunId, StepId
+from penstock.run.events import Event, RouteDecided, TaskStarted, decode, encode
 from penstock.run.replay import replay
 from penstock.testing.history import violations
 from penstock.workflow import spec
 from penstock.workflow.graph import compile_graph
-
-LOOPS = ("rounds",)
-"""Histories in which steps are opened again by a route."""
 
 FILES = sorted(Path(__file__).parent.glob("*.jsonl"))
 
@@ -66,9 +63,24 @@ def test_the_events_of_a_golden_history_are_written_as_they_were(path: Path) -> 
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_golden_history_breaks_no_promise(request: pytest.FixtureRequest, path: Path) -> None:
-    if path.stem in LOOPS:
-        request.applymarker(pytest.mark.xfail(reason="`testing.history` keeps no books of loops yet"))
+def test_a_golden_history_breaks_no_promise(path: Path) -> None:
     _run, workflow, events, _state = read(path)
 
     assert violations(workflow, [events]) == []
+
+
+def test_a_loop_that_turns_without_a_route_is_noticed() -> None:
+    _run, workflow, events, _state = read(Path(__file__).parent / "rounds.jsonl")
+    turns = next(i for i, event in enumerate(events) if isinstance(event, RouteDecided))
+    without = [
+        msgspec.structs.replace(e, seq=n) for n, e in enumerate(events[:turns] + events[turns + 1 :], 1)
+    ]
+
+    assert any("iteration 2 while 1 is open" in wrong for wrong in violations(workflow, [without]))
+
+
+def test_a_step_after_a_loop_that_does_not_wait_for_its_route_is_noticed() -> None:
+    _run, workflow, events, _state = read(Path(__file__).parent / "rounds.jsonl")
+    early = [*events[:3], TaskStarted(4, events[2].at, StepId("publish"))]
+
+    assert any("publish: started before its needs allow" in wrong for wrong in violations(workflow, [early]))

@@ -38,6 +38,7 @@ class Bench:
     def router(
         self,
         *tiers: list[str],
+        backups: list[str] | None = None,
         last: bool = False,
         kind: str = "lab",
         path: Path | None = None,
@@ -49,7 +50,8 @@ class Bench:
     ) -> Router:
         """Tiers `tier-0`, `tier-1` … of providers that all have a model `m`."""
         clock = clock or self.clock
-        names = [name for tier in tiers for name in tier]
+        behind = backups or []
+        names = [name for tier in [*tiers, behind] for name in tier]
         providers: dict[str, Provider] = {
             name: Hosted(self.server.endpoint(kind, name=name), self.http, prices=PRICES) for name in names
         }
@@ -59,7 +61,13 @@ class Bench:
             made[EXTRACTIVE] = Seat(provider="extractive", model="extractive", lane=0)
         order = tuple((f"tier-{n}", tuple(f"{name}/m" for name in tier)) for n, tier in enumerate(tiers))
         router = Router(
-            Tiers(seats=made, order=order, last_resort=EXTRACTIVE if last else "", **more),
+            Tiers(
+                seats=made,
+                order=order,
+                backups=tuple(f"{name}/m" for name in behind),
+                last_resort=EXTRACTIVE if last else "",
+                **more,
+            ),
             providers,
             prices=PRICES,
             shared=SqliteShared(path, clock) if path else None,

@@ -20,14 +20,14 @@ from penstock.models.providers.openai import strict
 from penstock.models.structured import complaints, parse
 from penstock.testing.wires import Called, Says, streamed
 
-SPEECHES: tuple[Speech, ...] = ("openai", "gemini", "anthropic", "ollama")
+SPEECHES: tuple[Speech, ...] = ("responses", "openai", "gemini", "anthropic", "ollama")
 
 
 @given(speech=st.sampled_from(SPEECHES), cuts=st.lists(st.integers(1, 40), max_size=60), calls=st.booleans())
 def test_a_stream_means_the_same_however_it_is_cut(speech: Speech, cuts: list[int], calls: bool) -> None:
     dialect = DIALECTS[speech]
     says = Says(text="Grüße an alle.", calls=[Called(name="look", arguments={"at": "ü"})] if calls else [])
-    raw = b"".join(streamed(speech, says, "m", {}))
+    raw = b"".join(streamed(speech, says, "m"))
 
     frames, listener = Frames(events=dialect.events), dialect.listener()
     text = ""

@@ -81,7 +81,7 @@ def test_azure_is_asked_the_new_way_unless_a_version_is_given() -> None:
 
     new, old = found(**given_), found(**given_, OPENAI_API_VERSION="2024-10-21")
 
-    assert (new.base, new.chat) == ("https://mine.openai.azure.com", "/openai/v1/chat/completions")
+    assert (new.base, new.chat) == ("https://mine.openai.azure.com", "/openai/v1/responses")
     assert old.query == {"api-version": "2024-10-21"}
     assert old.chat == "/openai/deployments/{model}/chat/completions"
     assert found(AZURE_OPENAI_ENDPOINT="https://x.y", AZURE_OPENAI_AD_TOKEN=KEY).credentials() == {

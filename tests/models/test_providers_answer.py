@@ -110,7 +110,7 @@ async def test_a_model_on_this_machine_is_free(there: There) -> None:
 
 @on_loopback
 async def test_a_stream_is_asked_for_its_account_only_where_that_is_known(there: There) -> None:
-    for kind in ("openai", "mistral"):
+    for kind in ("groq", "mistral"):
         await heard(there.provider(kind), HELLO)
 
     assert ["stream_options" in call.body for call in there.server.calls] == [True, False]
@@ -384,8 +384,8 @@ FULL = Request(
 @pytest.mark.parametrize(
     ("kind", "path", "header"),
     [
-        ("openai", "/v1/chat/completions", "authorization"),
-        ("azure", "/openai/v1/chat/completions", "api-key"),
+        ("openai", "/v1/responses", "authorization"),
+        ("azure", "/openai/v1/responses", "api-key"),
         ("github", "/inference/chat/completions", "authorization"),
         ("gemini", f"/v1beta/models/{MODEL}:generateContent", "x-goog-api-key"),
         ("anthropic", "/v1/messages", "x-api-key"),
@@ -409,7 +409,8 @@ async def test_each_is_asked_where_and_how_it_expects(
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
-        ("openai", {"max_completion_tokens": 50, "temperature": 0.5, "tool_choice": "required"}),
+        ("openai", {"max_output_tokens": 50, "temperature": 0.5, "tool_choice": "required", "store": False}),
+        ("groq", {"max_completion_tokens": 50, "temperature": 0.5, "tool_choice": "required"}),
         ("lab", {"max_tokens": 50, "temperature": 0.5}),
         ("anthropic", {"max_tokens": 50, "system": "Be brief.", "tool_choice": {"type": "any"}}),
         ("gemini", {"generationConfig": {"maxOutputTokens": 50, "temperature": 0.5}}),
@@ -430,9 +431,10 @@ async def test_settings_are_said_in_the_providers_words(
 @pytest.mark.parametrize(
     ("kind", "field"),
     [
-        ("openai", "response_format"),
+        ("openai", "text"),
+        ("groq", "response_format"),
         ("gemini", "generationConfig"),
-        ("anthropic", "tools"),
+        ("anthropic", "output_config"),
         ("ollama", "format"),
     ],
 )

@@ -20,7 +20,7 @@ from penstock.models.base import ModelError, user
 from penstock.models.catalog import configured
 from penstock.models.endpoint import Secret
 from penstock.models.tiers import read_table
-from penstock.testing.faults import Floods, Stalls, replies
+from penstock.testing.faults import Drips, Floods, Stalls, replies
 from penstock.testing.wires import Says
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +37,7 @@ def script(name: str) -> ModuleType:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(240)
 def test_no_call_is_lost_and_nothing_piles_up() -> None:
     import asyncio
 
@@ -61,6 +62,7 @@ def test_no_call_is_lost_and_nothing_piles_up() -> None:
         Floods(100 * 1024 * 1024),
         Floods(100 * 1024 * 1024, announced=False),
         Stalls(1),
+        Drips(60.0),
         replies(200, b"\xff\xfe\x00" * 100),
         replies(429, {"error": "?"}, retry_after="soon, perhaps", x_ratelimit_limit_requests="-1e9"),
         replies(429, b"[[[[", retry_after="9" * 300),
@@ -71,6 +73,7 @@ def test_no_call_is_lost_and_nothing_piles_up() -> None:
         "100 MB",
         "100 MB unannounced",
         "a byte and no more",
+        "a byte a minute",
         "no text",
         "odd headers",
         "long header",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -48,6 +50,16 @@ def test_twenty_servers_cost_no_more_behind_the_gateway_than_none() -> None:
 
     assert sum(ToolFinder(tools).costs(count).values()) > 30_000
     assert sum(cost_of(one, count) for one in plain()) < 2_000
+
+
+def test_an_estimate_stands_in_where_no_tokenizer_is_installed() -> None:
+    code = (
+        "import sys; sys.modules['splintr'] = None;"
+        "from penstock.planner.context import counter, estimate;"
+        "sys.exit(counter() != (estimate, False))"
+    )
+
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_an_estimate_is_near_the_exact_count_of_schemas() -> None:
@@ -105,13 +117,21 @@ async def test_discovery_follows_the_catalog_as_tools_come_and_change() -> None:
     assert answer["of"] == 4
 
 
-async def test_discovery_does_without_vectors_where_none_are_installed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("penstock.knowledge.embed.find_spec", lambda _name: None)
-    answer = await ToolFinder(catalog(3)).find("tool1", limit=1, schemas=False)
+async def test_discovery_does_without_vectors_where_none_are_installed() -> None:
+    answer = await ToolFinder(catalog(3), embedder=lambda: None).find("tool1", limit=1, schemas=False)
 
     assert answer["tools"][0]["id"] == "s1:tool1"
+
+
+async def test_discovery_counts_what_was_used_only_when_there_is_a_context() -> None:
+    finder = ToolFinder(catalog(3), evidence=lambda used: dict.fromkeys(used and ["s2:tool2"], 1.0))
+
+    alone = await finder.ranked("tool1", limit=3)
+    after = await finder.ranked("tool1", limit=3, context=["s0:tool0"])
+
+    scores = {one.id: one.score for one in alone}
+    moved = {one.id: round(one.score - scores[one.id], 3) for one in after}
+    assert moved == {"s0:tool0": 0, "s1:tool1": 0, "s2:tool2": 2}
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,7 @@ def test_checks_that_can_never_be_made_call_a_person_and_teach_nothing() -> None
     (event,) = core.of_kind(GateEscalated)
     assert (event.example, event.unrecoverable) == ({}, False)
     assert core.asked(RememberFailure) == []
+    assert core.question.summary.startswith("build did not pass its gate: the gate could not be checked: ")
     assert "(unavailable)" in core.question.summary
     core.answer("accept", outputs={0: 5})
     assert core.run.status == "succeeded"

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from penstock.ids import StepId
-from penstock.run.commands import Abort, InjectTasks, Pause, Resume, RetryStep, SkipStep
-from penstock.run.events import TaskCompleted, TaskSkipped, TaskStarted
+from penstock.run.commands import Abort, Decide, InjectTasks, Pause, Resume, RetryStep, SkipStep
+from penstock.run.events import DecisionMade, TaskCompleted, TaskSkipped, TaskStarted
 from penstock.run.facts import BackoffElapsed
+from penstock.run.scope import look_up
 from penstock.testing.puppet import Puppet, puppet, routing, step
 from penstock.workflow.spec import Retry, Step
 
@@ -35,6 +36,65 @@ def rounds(p: Puppet, count: int, *, ok: bool = False) -> None:
     for n in range(count):
         p.returns("author", f"draft {p.iteration('author')} {n}")
         p.returns("critic", {"ok": ok})
+
+
+def waiting_for_slow() -> Puppet:
+    """The critic has gone back, and the loop waits for a step of its body that is still running."""
+    p = puppet(
+        step("author"),
+        step("quick", "author"),
+        step("slow", "author"),
+        step("critic", "quick", "slow", join="any_success",
+             routing=routing(loop_target="author", max_iterations=2, next="end")),
+    )  # fmt: skip
+    p.returns("author", 1)
+    p.returns("quick")
+    p.returns("critic", 1)
+    return p
+
+
+# --- a question inside ---
+
+
+def waiting_inside() -> Puppet:
+    """An inner router waits for a person when the outer loop turns: its target does not wait for it."""
+    p = puppet(
+        step("draft"),
+        step("inner", "draft", routing=routing(("output == 1", "human"), next="end")),
+        step("quick", "draft"),
+        step("outer", "inner", "quick", join="any_success",
+             routing=routing(("output.ok", "end"), loop_target="draft", max_iterations=3)),
+    )  # fmt: skip
+    p.returns("draft", 1)
+    p.returns("inner", 1)
+    p.returns("quick", 1)
+    return p
+
+
+def test_a_question_inside_a_loop_that_turns_is_withdrawn_on_record() -> None:
+    p = waiting_inside()
+    (asked,) = p.run.decisions.values()
+
+    p.returns("outer", {"ok": False})
+
+    (made,) = [event for event in p.events if isinstance(event, DecisionMade)]
+    assert (made.decision, made.verb, made.message) == (
+        asked.decision,
+        "withdrawn",
+        "inner is opened again",
+    )
+    assert p.run.decisions == {}
+    assert p.iteration("inner") == 2
+
+
+def test_nobody_can_answer_a_question_that_was_withdrawn() -> None:
+    p = waiting_inside()
+    (asked,) = p.run.decisions.values()
+    p.returns("outer", {"ok": False})
+
+    said = p.send(Decide(decision=asked.decision, verb="respond", args={"target": "end"}))
+
+    assert said == f"no open decision {asked.decision!r}"
 
 
 # --- iterations ---
@@ -227,16 +287,7 @@ def test_a_forward_target_of_a_body_step_outside_the_loop_waits_for_the_loop() -
 
 
 def test_body_steps_in_flight_finish_before_the_loop_turns() -> None:
-    p = puppet(
-        step("author"),
-        step("quick", "author"),
-        step("slow", "author"),
-        step("critic", "quick", "slow", join="any_success",
-             routing=routing(loop_target="author", max_iterations=2, next="end")),
-    )  # fmt: skip
-    p.returns("author", 1)
-    p.returns("quick")
-    p.returns("critic", 1)
+    p = waiting_for_slow()
     assert p.taken == [("critic", "author", "loop")]
     assert p.running == ["slow"]
     assert p.iteration("author") == 1
@@ -247,16 +298,7 @@ def test_body_steps_in_flight_finish_before_the_loop_turns() -> None:
 
 
 def test_a_body_step_that_fails_in_flight_lets_the_loop_turn() -> None:
-    p = puppet(
-        step("author"),
-        step("quick", "author"),
-        step("slow", "author"),
-        step("critic", "quick", "slow", join="any_success",
-             routing=routing(loop_target="author", max_iterations=2, next="end")),
-    )  # fmt: skip
-    p.returns("author", 1)
-    p.returns("quick")
-    p.returns("critic", 1)
+    p = waiting_for_slow()
     p.raises("slow")
     assert (p.running, p.run.failures) == (["author"], 0)
     for name in ("author", "quick", "slow", "critic"):
@@ -427,7 +469,7 @@ def test_within_an_outer_pass_the_iteration_that_expressions_see_starts_at_1_aga
     for n in range(2):
         p.returns("outer", n)
         for m in range(2):
-            seen.append(p.run.look_up(("iteration",), i))
+            seen.append(look_up(p.run, ("iteration",), i))
             p.returns("inner", (n, m))
             p.returns("again", True)
         p.returns("check", True)
@@ -725,16 +767,7 @@ def test_a_restart_at_any_moment_of_a_loop_changes_nothing(moment: int) -> None:
 
 
 def test_a_restart_while_the_loop_waits_for_a_body_step_turns_it_later() -> None:
-    p = puppet(
-        step("author"),
-        step("quick", "author"),
-        step("slow", "author"),
-        step("critic", "quick", "slow", join="any_success",
-             routing=routing(loop_target="author", max_iterations=2, next="end")),
-    )  # fmt: skip
-    p.returns("author", 1)
-    p.returns("quick")
-    p.returns("critic", 1)
+    p = waiting_for_slow()
     p.restarts()
     p.returns("slow")
 
@@ -742,16 +775,7 @@ def test_a_restart_while_the_loop_waits_for_a_body_step_turns_it_later() -> None
 
 
 def test_an_abort_while_the_loop_waits_for_a_body_step_ends_the_run() -> None:
-    p = puppet(
-        step("author"),
-        step("quick", "author"),
-        step("slow", "author"),
-        step("critic", "quick", "slow", join="any_success",
-             routing=routing(loop_target="author", max_iterations=2, next="end")),
-    )  # fmt: skip
-    p.returns("author", 1)
-    p.returns("quick")
-    p.returns("critic", 1)
+    p = waiting_for_slow()
     p.send(Abort(reason="enough"))
     p.returns("slow")
 

@@ -65,6 +65,29 @@ def test_a_first_wait_is_kept_as_written_however_long() -> None:
     assert [retry.delay(policy, attempt=n, seed="x") for n in (1, 2, 3)] == [300.0, 300.0, 300.0]
 
 
+def test_a_wait_that_was_asked_for_is_kept_up_to_the_patience_there_is() -> None:
+    policy = Retry(backoff=2.0, jitter=0.0)
+
+    waits = [retry.delay(policy, attempt=1, seed="x", asked=asked) for asked in (0.0, 1.0, 45.0, 1e6)]
+
+    assert waits == [2.0, 2.0, 45.0, retry.PATIENCE]
+
+
+def test_tasks_that_were_asked_for_the_same_wait_come_back_after_it_and_apart() -> None:
+    policy = Retry(backoff=1.0, jitter=0.1)
+
+    waits = {retry.delay(policy, attempt=1, seed=f"run{n}/a.1.None", asked=30.0) for n in range(50)}
+
+    assert len(waits) == 50
+    assert all(30.0 <= wait <= 33.0 for wait in waits)
+
+
+def test_a_wait_without_end_leaves_the_backoff_as_it_is() -> None:
+    policy = Retry(backoff=2.0, jitter=0.0)
+
+    assert retry.delay(policy, attempt=1, seed="x", asked=float("inf")) == 2.0
+
+
 @pytest.mark.parametrize("kind", ["cancelled", "expression", "output", "state", "unsupported"])
 def test_what_another_attempt_cannot_change_is_not_tried_again(kind: str) -> None:
     assert not retry.retries(Retry(max_attempts=5), attempt=1, kind=kind, name="")

@@ -613,15 +613,18 @@ def test_the_fallback_of_a_tie_is_the_loop_while_it_is_open() -> None:
     assert p.taken == [("work", "work", "loop"), ("work", "right", "next")]
 
 
-def test_a_tie_breaker_is_not_offered_a_way_back_that_is_closed() -> None:
-    p = puppet(
-        step("work", routing=routing(tie=("work", "left", "right"), max_iterations=2, next="right")),
-        LEFT,
-        RIGHT,
-    )
+def tied_again(*, times: int) -> Puppet:
+    """A tie that was broken by going back, and stands again."""
+    ways = routing(tie=("work", "left", "right"), max_iterations=times, next="right")
+    p = puppet(step("work", routing=ways), LEFT, RIGHT)
     p.returns("work", 1)
     p.breaks_tie("work", "work")
     p.returns("work", 2)
+    return p
+
+
+def test_a_tie_breaker_is_not_offered_a_way_back_that_is_closed() -> None:
+    p = tied_again(times=2)
 
     assert p.ties == [("work", "left", "right"), ("left", "right")]
     p.breaks_tie("work", "work")
@@ -629,14 +632,7 @@ def test_a_tie_breaker_is_not_offered_a_way_back_that_is_closed() -> None:
 
 
 def test_an_answer_about_an_earlier_iteration_changes_nothing() -> None:
-    p = puppet(
-        step("work", routing=routing(tie=("work", "left", "right"), max_iterations=3, next="right")),
-        LEFT,
-        RIGHT,
-    )
-    p.returns("work", 1)
-    p.breaks_tie("work", "work")
-    p.returns("work", 2)
+    p = tied_again(times=3)
     p.breaks_tie("work", "left", iteration=1)
     assert len(p.taken) == 1
 
@@ -646,14 +642,7 @@ def test_an_answer_about_an_earlier_iteration_changes_nothing() -> None:
 
 
 def test_after_a_restart_a_tie_breaker_is_asked_once_more_and_once_only() -> None:
-    p = puppet(
-        step("work", routing=routing(tie=("work", "left", "right"), max_iterations=3, next="right")),
-        LEFT,
-        RIGHT,
-    )
-    p.returns("work", 1)
-    p.breaks_tie("work", "work")
-    p.returns("work", 2)
+    p = tied_again(times=3)
     before = len(p.ties)
     p.restarts()
 

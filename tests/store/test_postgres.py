@@ -172,22 +172,6 @@ def test_a_server_that_does_not_answer_is_said_to_stall(
     asyncio.run(main())
 
 
-def test_a_store_that_is_closed_without_its_server_says_so(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writer, "CLOSING", 0.2)
-
-    async def main() -> None:
-        store = PostgresStore(server.url)
-        journal = await begin(store)
-        server.kill()
-        journal.append(batch(2))
-        with pytest.raises(StoreError, match="server of the store is gone"):
-            await store.close()
-
-    asyncio.run(main())
-
-
 def test_a_reader_is_told_when_the_server_stays_away(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.store.postgres.store.PATIENCE", 0.2)
 

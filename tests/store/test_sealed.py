@@ -11,16 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import StoreError, WrongKey
-from penstock.store.sealed import NoSeal, Seal, is_sealed, keys_from, new_key, place, seal_of, sealed_by
+from penstock.store.sealed import NoSeal, Seal, is_sealed, keys_from, new_key, seal_of, sealed_by
 
 KEY, OTHER = new_key(), new_key()
+HERE = ("events", "run", 1)
 
 
-@given(st.binary(max_size=300), st.binary(max_size=20))
-def test_what_is_sealed_opens_again_in_its_place(data: bytes, where: bytes) -> None:
-    sealed = Seal([KEY]).seal(data, where)
+@given(st.binary(max_size=300), st.lists(st.text(max_size=5), max_size=3))
+def test_what_is_sealed_opens_again_in_its_place(data: bytes, row: list[str]) -> None:
+    sealed = Seal([KEY]).seal(data, "events", *row)
 
-    assert Seal([KEY]).open(sealed, where) == data
+    assert Seal([KEY]).open(sealed, "events", *row) == data
     assert is_sealed(sealed)
     assert len(data) < 8 or data not in sealed
 
@@ -28,12 +29,12 @@ def test_what_is_sealed_opens_again_in_its_place(data: bytes, where: bytes) -> N
 @given(st.binary(max_size=100), st.integers(0), st.integers(1, 255))
 def test_a_payload_that_was_changed_anywhere_is_refused(data: bytes, at: int, by: int) -> None:
     seal = Seal([KEY])
-    sealed = bytearray(seal.seal(data))
+    sealed = bytearray(seal.seal(data, *HERE))
     at = 4 + at % (len(sealed) - 4)
     sealed[at] ^= by
 
     with pytest.raises(StoreError):
-        seal.open(bytes(sealed))
+        seal.open(bytes(sealed), *HERE)
 
 
 @given(st.integers(4, 39))
@@ -41,54 +42,72 @@ def test_a_payload_that_was_cut_short_is_refused(length: int) -> None:
     seal = Seal([KEY])
 
     with pytest.raises(StoreError):
-        seal.open(seal.seal(b"")[:length])
+        seal.open(seal.seal(b"", *HERE)[:length], *HERE)
 
 
 def test_a_payload_that_was_moved_is_refused_and_not_for_its_key() -> None:
     seal = Seal([KEY])
-    sealed = seal.seal(b"approve", place("commands", "run", "id"))
+    sealed = seal.seal(b"approve", "commands", "run", "id")
 
     with pytest.raises(StoreError, match="not where it was written") as raised:
-        seal.open(sealed, place("commands", "other", "id"))
+        seal.open(sealed, "commands", "other", "id")
     assert not isinstance(raised.value, WrongKey)
 
 
-def test_places_of_different_rows_are_different() -> None:
-    assert place("commands", "a", "bc") != place("commands", "ab", "c")
-    assert place("events", 1) != place("blobs", 1)
+@pytest.mark.parametrize(
+    ("here", "there"),
+    [
+        (("commands", "a", "bc"), ("commands", "ab", "c")),
+        (("commands", "a:1", "b"), ("commands", "a", "1:b")),
+        (("commands", "a\x1fb"), ("commands", "a", "b")),
+        (("events", 1), ("blobs", 1)),
+        (("events", "run", 1), ("events", "run", 11)),
+    ],
+)
+def test_places_of_different_rows_are_different(here: tuple[str, ...], there: tuple[str, ...]) -> None:
+    seal = Seal([KEY])
+
+    with pytest.raises(StoreError):
+        seal.open(seal.seal(b"x", *here), *there)
 
 
 def test_the_same_payload_never_looks_the_same_twice() -> None:
     seal = Seal([KEY])
 
-    assert len({seal.seal(b"same") for _ in range(1_000)}) == 1_000
+    assert len({seal.seal(b"same", *HERE) for _ in range(1_000)}) == 1_000
 
 
 def test_another_key_is_a_wrong_key() -> None:
-    sealed = Seal([KEY]).seal(b"text")
+    sealed = Seal([KEY]).seal(b"text", *HERE)
 
     for seal in (Seal([OTHER]), NoSeal()):
         with pytest.raises(WrongKey):
-            seal.open(sealed)
+            seal.open(sealed, *HERE)
 
 
 def test_the_first_key_seals_and_any_opens() -> None:
     both = Seal([KEY, OTHER])
 
-    assert both.open(Seal([OTHER]).seal(b"old")) == b"old"
-    assert Seal([KEY]).open(both.seal(b"new")) == b"new"
-    assert sealed_by(both.seal(b"new")) == both.current == Seal([KEY]).current
+    assert both.open(Seal([OTHER]).seal(b"old", *HERE), *HERE) == b"old"
+    assert Seal([KEY]).open(both.seal(b"new", *HERE), *HERE) == b"new"
+    assert sealed_by(both.seal(b"new", *HERE)) == both.current == Seal([KEY]).current
 
 
-def test_plain_payloads_pass_through() -> None:
-    assert NoSeal().seal(b"[]") == NoSeal().open(b"[]") == Seal([KEY]).open(b"[]") == b"[]"
+def test_plain_payloads_pass_where_there_is_no_key_and_while_a_store_is_being_sealed() -> None:
+    assert NoSeal().seal(b"[]", *HERE) == NoSeal().open(b"[]", *HERE) == b"[]"
+    assert Seal([KEY], plain=True).open(b"[]", *HERE) == b"[]"
     assert sealed_by(b"[]") == b""
     assert isinstance(seal_of([]), NoSeal)
     assert isinstance(seal_of([KEY]), Seal)
 
 
+def test_where_there_is_a_key_a_payload_that_is_not_sealed_is_refused() -> None:
+    with pytest.raises(StoreError, match="something in events is not sealed"):
+        Seal([KEY]).open(b"[]", *HERE)
+
+
 def test_the_name_of_a_key_says_nothing_about_it() -> None:
-    sealed = Seal([KEY]).seal(b"text")
+    sealed = Seal([KEY]).seal(b"text", *HERE)
     raw = base64.urlsafe_b64decode(KEY + "=")
 
     assert len(sealed_by(sealed)) == 8
@@ -112,7 +131,7 @@ def test_a_key_may_be_spelt_in_several_ways() -> None:
 def test_a_passphrase_is_a_key_too_however_it_is_spelt() -> None:
     phrase = "correct horse battery staple"
 
-    assert Seal([phrase]).open(Seal([phrase]).seal(b"x")) == b"x"
+    assert Seal([phrase]).open(Seal([phrase]).seal(b"x", *HERE), *HERE) == b"x"
     assert Seal([phrase]).current != Seal([phrase + " "]).current
     # Without the spaces it has the length of a key in base64; it is none.
     spaced = " ".join(["abcdefg"] * 6) + " a"

@@ -45,9 +45,9 @@ class Witness(NoSeal):
     def __init__(self) -> None:
         self.threads: list[threading.Thread] = []
 
-    def seal(self, data: bytes, place: bytes = b"") -> bytes:
+    def seal(self, data: bytes, table: str, *row: object) -> bytes:
         self.threads.append(threading.current_thread())
-        return super().seal(data, place)
+        return super().seal(data, table, *row)
 
 
 class Reader:
@@ -139,7 +139,7 @@ async def test_a_loop_whose_turns_are_long_leaves_commits_to_the_thread(
 async def test_large_batches_are_the_threads_business(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journals, "_LARGE", 10_000)
+    monkeypatch.setattr(journals, "LARGE", 10_000)
 
     assert threading.current_thread() not in await by(tmp_path / "runs.db", "x" * 11_000)
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from serving import FAULTS, VARIABLES, faults, wait
 
 import penstock as ps
 from penstock.errors import ToolFailed, ToolRefused, UnknownTool
+from penstock.run.events import TaskCompleted
 from penstock.settings import Settings
 from penstock.tools.builtin.offer import builtin_tools
 from penstock.tools.catalog import Servers, ToolCatalog, effect_of
@@ -112,8 +114,19 @@ def test_rules_deny_and_ask() -> None:
     with pytest.raises(ToolRefused):
         tools.find("py:os:remove")
     assert "files:read" not in tools.ids()
-    assert tools.find("bad:echo").effect == "destructive"
+    assert (tools.find("bad:echo").asks, tools.find("bad:echo").effect) == (
+        "the rules for tools ask about 'bad:*'",
+        "write",
+    )
     assert Rules(allow=("git:*",)).verdict("bad:echo") == "deny"
+
+
+def test_a_tool_under_a_rule_is_the_same_tool_every_time() -> None:
+    tools = catalog(ECHO, rules=Rules(ask=("*",), timeouts={"*": 9.0}))
+
+    for id in ("bad:echo", "files:read"):
+        assert tools.find(id) is tools.find(id)
+        assert (bool(tools.find(id).asks), tools.find(id).timeout) == (True, 9.0)
 
 
 def test_arguments_are_checked_before_the_call() -> None:
@@ -312,3 +325,20 @@ def test_a_server_that_is_down_fails_the_workflow_before_it_starts(folder: Path)
                 await penstock.start(flow)
 
     wait(main())
+
+
+def test_a_huge_result_of_a_server_is_kept_by_reference(folder: Path) -> None:
+    flow = ps.Workflow("w")
+    flow.output("it", flow.step("big", "bad:huge", size=3_000_000))
+
+    async def main() -> tuple[list[int], int]:
+        url = f"sqlite:///{folder / 'runs.db'}"
+        async with ps.Penstock(Settings(store=url, variables=VARIABLES)) as penstock:
+            run = await penstock.start(flow)
+            result = await run.result()
+            events = await penstock.store.load(run.id)
+            sizes = [len(msgspec.json.encode(event)) for event in events if isinstance(event, TaskCompleted)]
+            return sizes, len(result.outputs["it"])
+
+    sizes, length = wait(main())
+    assert (max(sizes) < 64_000, length) == (True, 3_000_000)

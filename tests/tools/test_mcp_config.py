@@ -74,6 +74,49 @@ def test_our_own_options_stand_under_one_key() -> None:
     )
 
 
+def test_a_key_that_nobody_knows_is_said_and_the_server_is_one_all_the_same() -> None:
+    found = config({"a": {"command": "x", "arg": ["y"], "envFile": ".env"}})
+
+    assert list(found.servers) == ["a"]
+    assert [f"{one.where}: {one.message} ({one.hint})" for one in found.problems] == [
+        "mcpServers.a: unknown key 'arg' (did you mean 'args'?)",
+        "mcpServers.a: unknown key 'envFile' (it is not read)",
+    ]
+
+
+def test_an_input_that_nobody_can_type_is_answered_by_a_variable() -> None:
+    text = json.dumps(
+        {
+            "servers": {"a": {"command": "x", "env": {"KEY": "${input:api-key}", "HERE": "${env:PLACE}"}}},
+            "inputs": [{"id": "api-key", "type": "promptString", "password": True}],
+        }
+    )
+
+    answered = parse_config(text, {"PENSTOCK_INPUT_API_KEY": "k", "PLACE": "p"})
+    silent = parse_config(text, {"PLACE": "p"})
+
+    assert only(answered).env == {"KEY": "k", "HERE": "p"}
+    assert [problem.hint for problem in silent.problems] == [
+        "set PENSTOCK_INPUT_API_KEY; it is left as it stands"
+    ]
+
+
+def test_what_is_shown_of_a_server_is_what_its_file_says() -> None:
+    entry = {"command": "x", "args": ["--key", "${KEY}", "a b"], "env": {"T": "${KEY}"}}
+    server = only(config({"a": entry}, {"KEY": "secret-1"}))
+
+    assert server.args == ("--key", "secret-1", "a b")
+    assert server.written == "x --key '${KEY}' 'a b'"
+
+
+def test_options_that_an_entry_does_not_give_are_taken_from_those_for_all() -> None:
+    entries = {"mcpServers": {"a": {"command": "x", "x-penstock": {"idle": 1}}, "b": {"command": "x"}}}
+
+    found = parse_config(json.dumps(entries), {}, defaults={"idle": 2.0, "timeout": 3.0})
+
+    assert [(one.idle, one.timeout) for one in found.servers.values()] == [(1.0, 3.0), (2.0, 3.0)]
+
+
 def test_a_disabled_server_is_none() -> None:
     assert config({"a": {"command": "x", "disabled": True}}) == Config({}, ())
 

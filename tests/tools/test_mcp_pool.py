@@ -66,6 +66,7 @@ def test_a_server_that_is_not_used_is_stopped_and_started_again() -> None:
     ("server", "words"),
     [
         (faults("never", start_timeout=0.5), "did not answer within 0.5 s"),
+        (faults("mute", start_timeout=0.5), "did not say what it offers within 0.5 s"),
         (faults("dies"), "exit code 1; it last said: the key is missing | set THE_KEY"),
         (Server(name="bad", command="no-such-program"), "no-such-program was not found"),
         (Server(name="bad", command=FAULTS), "is not a program"),
@@ -127,6 +128,19 @@ def test_an_answer_that_is_too_large_is_an_error_and_one_that_fits_is_not() -> N
     using(use, faults(max_bytes=1_000_000))
 
 
+def test_a_server_that_dies_when_it_is_asked_for_its_new_tools_is_started_and_asked_again(
+    tmp_path: Path,
+) -> None:
+    async def use(pool: Pool) -> None:
+        upstream = pool.upstreams["bad"]
+        await pool.call("bad", "turn", {"marker": str(tmp_path / "died")})
+        assert await settled(lambda: upstream._stale)
+        assert "echo" in [tool.name for tool in (await upstream.tools()).tools]
+        assert (tmp_path / "died").exists()
+
+    using(use, faults())
+
+
 def test_a_write_that_was_lost_is_not_repeated(tmp_path: Path) -> None:
     file = tmp_path / "log"
 
@@ -171,6 +185,7 @@ def test_a_server_that_keeps_failing_rests_longer_each_time() -> None:
 
 def test_a_call_that_takes_too_long_is_given_up_and_the_server_is_killed_in_the_end() -> None:
     async def use(pool: Pool) -> None:
+        await pool.start()
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.3):
                 await pool.call("bad", "hang", {}, effect="read")

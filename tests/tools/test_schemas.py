@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -44,12 +45,12 @@ def test_a_complaint_names_the_place() -> None:
     ],
 )
 def test_a_bomb_is_refused_in_words_and_at_once(bomb: str, words: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
 
     with pytest.raises(BadSchema, match=words):
         compiled(BOMBS[bomb])
 
-    assert time.monotonic() - began < 2.0
+    assert time.process_time() - began < 2.0
 
 
 def test_a_reference_into_nothing_is_refused() -> None:
@@ -63,10 +64,10 @@ def test_a_schema_that_grows_with_the_value_is_stopped_by_its_cost() -> None:
     value: dict[str, Any] = {}
     for _ in range(40):
         value = {"x": value}
-    began = time.monotonic()
+    began = time.process_time()
 
     assert "cannot be checked" in check(value)
-    assert time.monotonic() - began < 3.0
+    assert time.process_time() - began < 3.0
     assert check({"x": {}}) == ""
 
 
@@ -81,10 +82,10 @@ def test_a_value_nested_too_deep_is_refused() -> None:
 @pytest.mark.parametrize("pattern", [r"^(a+)+$", r"^a*a*a*a*a*a*b$", r"(?<!x", r"^(a|a)*$"])
 def test_a_pattern_that_may_take_for_ever_is_left_to_the_tool(pattern: str) -> None:
     check = compiled({"properties": {"x": {"type": "string", "pattern": pattern}}})
-    began = time.monotonic()
+    began = time.process_time()
 
     assert check({"x": "a" * 500 + "!"}) == ""
-    assert time.monotonic() - began < 0.5
+    assert time.process_time() - began < 0.5
 
 
 def test_an_honest_pattern_is_applied() -> None:
@@ -103,6 +104,15 @@ def test_what_was_learned_fits_everything_it_was_learned_from(outputs: list[Any]
     check = compiled(schema)
     assert schema[SEEN] == len(outputs)
     assert [check(output) for output in outputs] == [""] * len(outputs)
+
+
+def test_what_is_learned_from_something_enormous_is_its_outline() -> None:
+    wide = {f"a{n}": {f"b{m}": {f"c{o}": o for o in range(60)} for m in range(60)} for n in range(60)}
+
+    schema = learned(None, wide)
+
+    assert len(json.dumps(schema)) < 150_000
+    assert compiled(schema)(wide) == ""
 
 
 def test_what_is_not_always_there_is_not_required() -> None:

@@ -36,17 +36,18 @@ async def _abort(penstock: Penstock, name: str, reason: str) -> str:
     from penstock.cli.ask import whoever
     from penstock.cli.send import sent
     from penstock.run.commands import Abort
+    from penstock.store.listing import FINAL, descendants
 
     found = await stores.find(penstock, name)
-    if found.status in stores.FINAL:
+    if found.status in FINAL:
         again.has_ended(found, found.status)
     command = Abort(reason=reason, by=whoever())
     if found.owner:
         await sent(penstock, found.run, command)
         return found.run
-    family = [found, *await stores.descendants(penstock, found.run)]
+    family = [found, *await descendants(penstock.store, found.run)]
     for one in reversed(family):  # children first: nobody would end them later
-        if one.status not in stores.FINAL:
+        if one.status not in FINAL:
             await _end(penstock, one, command)
     return found.run
 

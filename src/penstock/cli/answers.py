@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 import typer
 
 from penstock.app import Penstock
-from penstock.cli import exits, stores, waiting
+from penstock.cli import exits, stores
 from penstock.cli.ask import asker, whoever
 from penstock.cli.follow import Begin, Begun, leave
-from penstock.cli.perform import Stage, Wishes, perform, played
-from penstock.cli.question import Question, risk
+from penstock.cli.perform import Stage, Wishes, how_to_answer, perform, played
+from penstock.cli.question import Question, described, risk
 from penstock.cli.signals import Interrupts
 from penstock.cli.text import headline
+from penstock.engines.pickup import until_driven
+from penstock.engines.questions import of_family
 from penstock.errors import CommandRejected, UnknownRun
 from penstock.ids import RunId
 from penstock.run import asking
@@ -29,9 +32,7 @@ from penstock.run.commands import Decide
 from penstock.run.events import DecisionRequired
 from penstock.run.state import Run
 from penstock.store.base import RunRecord
-
-OPEN: Final = ("waiting", "running", "paused")
-"""How a run may stand that asks something."""
+from penstock.store.listing import FINAL, root_of
 
 
 class Answer(NamedTuple):
@@ -52,8 +53,16 @@ class _Checked(NamedTuple):
 
 
 def give(answer: Answer, store: str, *, json: bool, quiet: bool, no_input: bool) -> None:
-    """Hand an answer to whoever drives the run, or go on with the run here."""
+    """Hand an answer to whoever drives the run, or go on with the run here.
+
+    Without a verb it is a look at the question.
+    """
     args = _args(answer.args)
+    if not answer.verb:
+        if answer.args or answer.message:
+            raise typer.BadParameter("which answer is this? Give a VERB, too", param_hint="VERB")
+        _show(answer.decision, store, json=json)
+        return
     checked = stores.asked(store, lambda penstock: _check(penstock, answer, args))
     if checked.root.owner:
         stores.asked(store, lambda penstock: _hand_over(penstock, checked))
@@ -67,17 +76,38 @@ def give(answer: Answer, store: str, *, json: bool, quiet: bool, no_input: bool)
     perform(penstock, Wishes(json, quiet, store=store, no_input=no_input), lambda _stage: begin)
 
 
-async def _check(penstock: Penstock, answer: Answer, args: dict[str, Any] | None) -> _Checked:
-    """An answer that the run will take."""
-    name = answer.decision
+def _show(name: str, store: str, *, json: bool) -> None:
+    """One question as it is: the call word for word, which the summary only masks, and how to answer."""
+    record, question = stores.asked(store, lambda penstock: _looked_up(penstock, name))
+    if json:
+        from penstock.cli.outlets import json_line
+        from penstock.engines.plain import question as plain
+
+        sys.stdout.buffer.write(json_line(plain(record, question.asked)))
+        return
+    print(described(question, time.time(), whole=True))
+    print(how_to_answer(question.asked, store))
+
+
+async def _looked_up(penstock: Penstock, name: str) -> tuple[RunRecord, Question]:
+    asked, _ = await _find(penstock, name)
+    run = RunId(asked.decision.rpartition(":")[0])
+    return (await penstock.store.runs(run=run))[0], await _question(penstock, run, asked)
+
+
+async def _find(penstock: Penstock, name: str) -> tuple[DecisionRequired, RunRecord]:
+    """The open decision that a name means, and the run that somebody drives for it."""
     run_name, _, number = name.rpartition(":")
     found = await stores.find(penstock, run_name or name)
-    root = await root_of(penstock, found)
-    if root.status in stores.FINAL:
+    root = await root_of(penstock.store, found)
+    if root.status in FINAL:
         raise exits.Refused(f"run {root.run} has ended ({root.status})")
-    asked = _meant(found, await _open(penstock, found), number if run_name else "")
-    if not answer.verb:
-        raise exits.Refused(f"{asked.summary}\nanswer with one of {', '.join(asked.options)}")
+    return _meant(found, await of_family(penstock, found), number if run_name else ""), root
+
+
+async def _check(penstock: Penstock, answer: Answer, args: dict[str, Any] | None) -> _Checked:
+    """An answer that the run will take."""
+    asked, root = await _find(penstock, answer.decision)
     command = Decide(
         decision=asked.decision, verb=answer.verb, args=args, message=answer.message, by=whoever()
     )
@@ -97,20 +127,6 @@ def _meant(found: RunRecord, asked: list[DecisionRequired], number: str) -> Deci
         raise exits.Refused(f"run {found.run} waits for no decision")
     each = "\n".join(f"  {one.decision}  {one.kind}  {headline(one.summary)}" for one in fitting)
     raise exits.Refused(f"run {found.run} asks {len(fitting)} things; choose one:\n{each}")
-
-
-async def root_of(penstock: Penstock, found: RunRecord) -> RunRecord:
-    """The run that started it all."""
-    return await stores.find(penstock, found.run.partition("/")[0]) if found.parent else found
-
-
-async def _open(penstock: Penstock, found: RunRecord) -> list[DecisionRequired]:
-    """What a run asks, and what its children ask."""
-    asked: list[DecisionRequired] = []
-    for one in [found, *await stores.descendants(penstock, found.run)]:
-        if one.status in OPEN:
-            asked += (await penstock.at(one.run)).decisions.values()
-    return asked
 
 
 async def _hand_over(penstock: Penstock, checked: _Checked) -> None:
@@ -133,9 +149,7 @@ def _say_accepted(checked: _Checked, *, json: bool) -> None:
 async def _taken_up(penstock: Penstock, checked: _Checked) -> Begun:
     """Drive the run from here on, beginning with the answer."""
     handle = await penstock.resume(checked.root.run)
-    live = penstock.engine.live
-    # A child is taken up by its parent, in its own time.
-    await waiting.until(lambda: checked.run in live or handle.state.ended, glance=0.005)
+    await until_driven(penstock, handle, checked.run)
     await penstock.send(checked.run, checked.command)
     return Begun(handle, checked.root.events, rests=handle.state.paused)
 
@@ -184,7 +198,7 @@ async def _ask_elsewhere(penstock: Penstock, root: RunRecord) -> int:
     try:
         with Interrupts() as interrupts:
             ask = asker(interrupts)
-            for one in await _open(penstock, root) if ask is not None else ():
+            for one in await of_family(penstock, root) if ask is not None else ():
                 run = RunId(one.decision.rpartition(":")[0])
                 decided = await ask.decide(await _question(penstock, run, one)) if ask is not None else None
                 if decided is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -45,12 +46,14 @@ class Asker:
     async def decide(self, question: Question) -> Decide | None:
         """An answer that counts; None leaves the decision open, or finds it closed."""
         from penstock.cli.question import described, explained, prompt
+        from penstock.cli.text import folded
 
         asked, self._open = question.asked, question.open
-        say(f"\n{described(question, time.time())}")
-        while typed := await self._line(prompt(asked)):
+        wide = shutil.get_terminal_size().columns
+        say(f"\n{folded(described(question, time.time()), wide)}")
+        while typed := await self._line(f"{folded(prompt(asked), wide)} "):
             if typed == "?":
-                say(explained(asked))
+                say(folded(explained(asked), wide))
                 continue
             key = _chosen(question, typed)
             if key is None:
@@ -97,9 +100,10 @@ class Asker:
 
     async def _more(self, call: Mapping[str, Any]) -> Mapping[str, Any] | None:
         from penstock.cli.text import value
+        from penstock.run.usage import figure
 
         name = call["budget"].rpartition("/")[2]
-        typed = await self._line(f"new limit of {name} (Enter: {2 * call['limit']:g}): ")
+        typed = await self._line(f"new limit of {name} (Enter: {figure(2 * call['limit'])}): ")
         if typed is None:
             return None
         return {name: value(typed)} if typed else {}
@@ -153,8 +157,12 @@ class Asker:
 
     async def _line(self, prompt: str) -> str | None:
         """What is typed; None when there is no more to come, or the question is closed meanwhile."""
-        sys.stderr.write(prompt)
-        sys.stderr.flush()
+        with self._interrupts.leaving_at_once():  # from the moment that the prompt is there
+            sys.stderr.write(prompt)
+            sys.stderr.flush()
+            return await self._typed()
+
+    async def _typed(self) -> str | None:
         loop, fd = asyncio.get_running_loop(), sys.stdin.fileno()
         typed: asyncio.Future[bytes] = loop.create_future()
 
@@ -165,9 +173,8 @@ class Asker:
 
         loop.add_reader(fd, read)
         try:
-            with self._interrupts.leaving_at_once():
-                while not typed.done() and self._open():
-                    await asyncio.wait([typed], timeout=GLANCE)
+            while not typed.done() and self._open():
+                await asyncio.wait([typed], timeout=GLANCE)
         finally:
             loop.remove_reader(fd)
         if not typed.done():

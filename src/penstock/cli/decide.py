@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli import exits, stores
 
 if TYPE_CHECKING:
-    from penstock.app import Penstock
     from penstock.run.events import DecisionRequired
     from penstock.store.base import RunRecord
 
@@ -58,6 +57,8 @@ def _someone_there() -> bool:
 
 
 def _list(store: str, *, json: bool) -> list[tuple[RunRecord, DecisionRequired]]:
+    from penstock.engines.questions import every
+
     try:
         found = stores.asked(store, every)
     except stores.NoStore as error:
@@ -66,8 +67,9 @@ def _list(store: str, *, json: bool) -> list[tuple[RunRecord, DecisionRequired]]
     for record, asked in found:
         if json:
             from penstock.cli.outlets import json_line
+            from penstock.engines.plain import question
 
-            sys.stdout.buffer.write(json_line(_plain(record, asked)))
+            sys.stdout.buffer.write(json_line(question(record, asked)))
         else:
             from penstock.cli.text import headline
 
@@ -86,35 +88,3 @@ def _by(asked: DecisionRequired) -> str:
     from penstock.cli.question import until
 
     return f"  (until {until(asked, time.time())})"
-
-
-async def every(penstock: Penstock) -> list[tuple[RunRecord, DecisionRequired]]:
-    """Every open decision there is, of the oldest run first."""
-    from penstock.cli.answers import OPEN, root_of
-
-    asked: list[tuple[RunRecord, DecisionRequired]] = []
-    for status in OPEN:
-        for one in await stores.listed(penstock, children=True, status=status):
-            if (await root_of(penstock, one)).status not in stores.FINAL:
-                asked += [(one, each) for each in (await penstock.at(one.run)).decisions.values()]
-    return sorted(asked, key=lambda pair: (pair[0].run, pair[1].seq))
-
-
-def _plain(record: RunRecord, asked: DecisionRequired) -> dict[str, Any]:
-    from penstock.cli.text import moment
-    from penstock.cli.view import pending
-
-    return {
-        **pending(asked),
-        "run_id": record.run,
-        "workflow": record.workflow,
-        "iteration": asked.iteration,
-        "item": asked.item,
-        "attempt": asked.attempt,
-        "options": asked.options,
-        "call": asked.call,
-        "digest": asked.digest,
-        "schema": asked.schema,
-        "asked": moment(asked.at),
-        "deadline": None if asked.deadline is None else moment(asked.deadline),
-    }

@@ -84,7 +84,8 @@ async def _stored(
     json: bool,
     url: str,
 ) -> None:
-    from penstock.cli.tail import Driven, tail
+    from penstock.cli.driven import Driven
+    from penstock.engines.tail import tail
 
     found = await stores.find(penstock, name)
     if after > found.events:
@@ -93,7 +94,7 @@ async def _stored(
     if not follow:
         await out.put(await penstock.store.load(found.run, after=after))
         return
-    async for batch in tail(penstock, found.run, after=after, looked=driven.look):
+    async for batch in tail(penstock.store, found.run, after=after, looked=driven.look):
         await out.put(batch)
 
 
@@ -108,12 +109,12 @@ class _Out:
     async def put(self, batch: Sequence[Event]) -> None:
         from penstock.cli import lines
         from penstock.cli.outlets import json_line
-        from penstock.cli.tail import whole
+        from penstock.engines.tail import whole
         from penstock.run.events import to_wire, wire_name
 
         chosen = [event for event in batch if not self._wanted or wire_name(event) in self._wanted]
         if self._json:
-            for event in await whole(self._penstock, self._run, chosen):
+            for event in await whole(self._penstock.store, self._run, chosen):
                 sys.stdout.buffer.write(json_line(to_wire(self._run, event)))
         elif chosen:
             if self._started is None:

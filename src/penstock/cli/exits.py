@@ -6,6 +6,7 @@ code, an error of ours is said to be one, and no failure ever looks like a succe
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import sys
@@ -47,6 +48,9 @@ class Refused(PenstockError):
     """What was asked for cannot be done, and nothing was changed."""
 
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What a write comes to when it is the disk that is at fault."""
+
 _REFUSED = (
     DefinitionError, ExpressionError, Unsupported, UnknownRun, UnknownTool, CommandRejected, Owned,
     StoreError, Refused,
@@ -55,12 +59,16 @@ _REFUSED = (
 P = ParamSpec("P")
 
 
-def of_run(status: str, *, timed_out: bool = False, over_budget: bool = False) -> int:
+def of_run(
+    status: str, *, timed_out: bool = False, over_budget: bool = False, unavailable: bool = False
+) -> int:
     """The code for how a run ended."""
     if timed_out:
         return TIMEOUT
     if over_budget:
         return BUDGET
+    if unavailable and status == "failed":
+        return UPSTREAM
     return _BY_STATUS.get(status, FAILED)
 
 
@@ -101,6 +109,10 @@ def report(error: BaseException) -> int:
     if isinstance(error, PenstockError):
         say(str(error))
         return of_error(error)
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        abandon_stdout()  # what is left of it would only fail once more
+        say(f"cannot write: {error.strerror}")
+        return FAILED
     _unexpected(error)
     return FAILED
 

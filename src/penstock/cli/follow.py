@@ -13,12 +13,14 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 from msgspec import structs
 
 from penstock.app import Penstock, RunHandle
-from penstock.cli import exits, waiting
+from penstock.cli import exits
 from penstock.cli.signals import Interrupts
-from penstock.cli.view import pending
+from penstock.engines import waiting
 from penstock.engines.base import Result, result_of
+from penstock.engines.plain import summary_of
 from penstock.engines.stream import Gap
 from penstock.errors import PenstockError
+from penstock.ids import FOLLOWS
 from penstock.run.commands import Abort
 from penstock.run.events import DecisionRequired, Event
 from penstock.run.state import Run
@@ -55,6 +57,10 @@ class Audience(Protocol):
         """Decide, if there is somebody who can. False: nobody does."""
         ...
 
+    def say(self, text: str) -> None:
+        """Something to know that is not an event of the run."""
+        ...
+
     def close(self, summary: dict[str, Any] | None) -> bool:
         """The run is over, or has been let go of. False: what was asked for could not be written."""
         ...
@@ -82,10 +88,11 @@ async def follow(penstock: Penstock, begin: Begin, audience: Audience, interrupt
         interrupts.nothing_to_stop()
         written = begun is None or audience.close(ended.summary if ended else None)
         if ended is None:
-            await waiting.let_go(penstock)
+            await waiting.let_go(penstock.engine)
             await penstock.close()
     if not written and ended.code == exits.OK:
         ended.code = exits.FAILED
+    await _see_off(penstock, ended.result, audience, interrupts)
     await penstock.close()
     return ended
 
@@ -99,20 +106,37 @@ async def _drive(penstock: Penstock, begun: Begun, audience: Audience, interrupt
             await stopper.sent()
             result = await run.result()
             return Ended(result, code_of(result, interrupts))
-        asked = waiting.decisions(penstock, run.id)
+        asked = waiting.decisions(penstock.engine, run.id)
         if not await audience.answer(run, asked) and _still(penstock, begun):
             break
     result = result_of(run.state)
     if asked and result.status == "running":  # it is a child run that waits
         result = structs.replace(result, status="waiting")
-    await waiting.let_go(penstock, run.id)
+    await waiting.let_go(penstock.engine, run.id)
     return Ended(result, code_of(result, interrupts, asked), asked)
+
+
+async def _see_off(penstock: Penstock, result: Result, audience: Audience, interrupts: Interrupts) -> None:
+    """What the workflow says comes after it is driven here, too, until it ends or somebody must decide."""
+    after, live = result.followed_by, penstock.engine.live
+    while after is not None:
+        audience.say(f"followed by run {after}")
+        drive = live.get(after)
+        if drive is not None:
+            stopper = _Stopper(RunHandle(drive, penstock), interrupts)
+            await waiting.until(lambda: drive.finished.done() or waiting.stuck(penstock.engine, drive.id))  # noqa: B023 - done before it changes
+            await stopper.sent()
+            interrupts.nothing_to_stop()
+            await waiting.let_go(penstock.engine, after)
+        record = (await penstock.store.runs(run=after))[0]
+        audience.say(f"run {after}: {record.status}" + (f", {record.reason}" if record.reason else ""))
+        after = next((id for id in live if id.startswith(f"{after}{FOLLOWS}") and "/" not in id), None)
 
 
 def _still(penstock: Penstock, begun: Begun) -> bool:
     """Whether nothing will happen until somebody decides, or lifts a pause."""
     run = begun.run.id
-    return waiting.stuck(penstock, run) or (begun.rests and waiting.at_rest(penstock, run))
+    return waiting.stuck(penstock.engine, run) or (begun.rests and waiting.at_rest(penstock.engine, run))
 
 
 async def _tell(penstock: Penstock, begun: Begun, after: int, audience: Audience) -> tuple[int, bool]:
@@ -128,14 +152,14 @@ async def _tell(penstock: Penstock, begun: Begun, after: int, audience: Audience
 
     async def wait() -> None:
         while True:
-            await waiting.until_stuck(penstock, run.id, paused=begun.rests, wants=audience.wants)
+            await waiting.until_stuck(penstock.engine, run.id, paused=begun.rests, wants=audience.wants)
             last = run.state.seq
-            if waiting.asks(penstock, run.id, audience.wants):
+            if waiting.asks(penstock.engine, run.id, audience.wants):
                 await waiting.until(lambda: seen >= last, glance=0.005)  # noqa: B023 - done before it changes
                 break
-            await waiting.settled(penstock, run.id)
+            await waiting.settled(penstock.engine, run.id)
             await waiting.until(lambda: seen >= run.state.seq, glance=0.005)
-            if waiting.stuck(penstock, run.id) or begun.rests:
+            if waiting.stuck(penstock.engine, run.id) or begun.rests:
                 break
         tells.cancel()
 
@@ -188,28 +212,16 @@ async def every_event(penstock: Penstock, run: RunHandle, after: int = 0) -> Asy
             yield event
 
 
-def summary_of(result: Result, asked: Sequence[DecisionRequired] = ()) -> dict[str, Any]:
-    """The line that ends `--json`."""
-    return {
-        "run_id": result.run_id,
-        "status": result.status,
-        "outputs": result.outputs,
-        "steps": {
-            id: {"status": s.status, "attempts": s.attempts, "iterations": s.iterations, "reason": s.reason}
-            for id, s in result.steps.items()
-        },
-        "pending": [pending(one) for one in asked],
-        "duration_ms": round(result.duration * 1000, 3),
-    }
-
-
 def code_of(result: Result, interrupts: Interrupts, asked: Sequence[DecisionRequired] = ()) -> int:
     """How the process leaves. A budget is only what it waits for when nothing else is asked."""
     if result.status == "aborted" and interrupts.code is not None:
         return interrupts.code
     state: Run = result.state
     budget = result.status == "waiting" and bool(asked) and all(one.kind == "budget" for one in asked)
-    return exits.of_run(result.status, timed_out=state.stopping == "timeout", over_budget=budget)
+    timed_out = state.stopping == "timeout"
+    return exits.of_run(
+        result.status, timed_out=timed_out, over_budget=budget, unavailable=result.unavailable
+    )
 
 
 def leave(code: int, loop: asyncio.AbstractEventLoop) -> NoReturn:

@@ -104,7 +104,7 @@ def _print_json(cleaned: Cleaning) -> None:
 
 
 def _plain(one: Line, *, forgotten: bool) -> dict[str, Any]:
-    from penstock.cli.text import moment
+    from penstock.engines.plain import moment
 
     return {
         "run_id": one.run,

@@ -49,7 +49,7 @@ async def _found(penstock: Penstock, workflow: str, step: str, tool: str) -> Seq
 
 
 def _plain(one: dict[str, Any]) -> dict[str, Any]:
-    from penstock.cli.text import moment
+    from penstock.engines.plain import moment
 
     return {**one, "at": moment(one["at"]), "expires": moment(one["expires"])}
 

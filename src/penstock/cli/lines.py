@@ -12,6 +12,7 @@ import msgspec
 
 from penstock.cli.text import headline, one_line, span
 from penstock.cli.view import checked, routed
+from penstock.run.commands import Decide
 from penstock.run.events import (
     BudgetWarned,
     CommandAccepted,
@@ -38,6 +39,7 @@ from penstock.run.events import (
     WorkflowStarted,
     wire_name,
 )
+from penstock.run.usage import figure
 
 SHOWN = 120
 """How much of a value a line repeats."""
@@ -49,6 +51,8 @@ def progress(event: Event, started: float) -> str:
     if entry is None:
         return ""
     word, say = entry
+    if isinstance(event, CommandAccepted) and isinstance(event.command, Decide):
+        return ""  # the answer that it gives is an event of its own
     if isinstance(event, TaskFailed) and event.retry_in is not None:
         word = "retry"
     return f"{event.at - started:9.3f}  {word:<9}{say(event)}".rstrip()
@@ -87,11 +91,17 @@ def _failed(event: TaskFailed) -> str:
 def _warned(event: BudgetWarned) -> str:
     name = f"{event.budget} of {event.step}" if event.step is not None else event.budget
     share = f" ({event.used / event.limit:.0%})" if event.limit else ""
-    return f"{name}: {event.used:g} of {event.limit:g}{share}"
+    return f"{name}: {figure(event.used)} of {figure(event.limit)}{share}"
 
 
 def _command(event: CommandAccepted) -> str:
-    return brief(event.command)
+    """Which command, what it takes, and whose it is."""
+    fields = msgspec.to_builtins(event.command)
+    name, by = fields.pop("command"), fields.pop("by", "")
+    fields.pop("id", None)
+    given = "".join(f" {key}={v if isinstance(v, str) else brief(v)}" for key, v in fields.items())
+    text = one_line(f"{name}{given}")
+    return (text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…") + (f" by {one_line(by)}" if by else "")
 
 
 def _refused(event: CommandRefused) -> str:

@@ -20,6 +20,7 @@ from penstock.cli.text import count, headline, one_line, span, ticking
 from penstock.cli.view import UNKNOWN_LAYER, Row, State, View
 from penstock.ids import RunId, StepId
 from penstock.run.events import Event
+from penstock.run.usage import figure
 
 PERIOD: Final = 0.1
 NAME: Final = 32
@@ -138,14 +139,15 @@ class Screen:
         if self._view.ended:
             return []
         return [
-            Text(f"! {name}: {spent.used:g} of {spent.limit:g}", "yellow")
+            Text(f"! {name}: {figure(spent.used)} of {figure(spent.limit)}", "yellow")
             for name, spent in self._view.budgets.items()
         ]
 
     def _foot(self) -> Text:
         view = self._view
         bad = view.counts["failed"] > 0
-        bar = self._pen.bar(view.over, len(view.rows), BAR, "red" if bad else "green")
+        wide = min(BAR, self._console.width // 5)  # on a narrow terminal the words come first
+        bar = self._pen.bar(view.over, len(view.rows), wide, "red" if bad else "green")
         line = Text.assemble(bar, f" {view.over:,}/{len(view.rows):,} ")
         for state, n in view.counts.items():
             if n:

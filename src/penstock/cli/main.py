@@ -27,6 +27,7 @@ from penstock.cli import (
     runs,
     schema,
     send,
+    serve,
     show,
     tools,
     validate,
@@ -44,6 +45,7 @@ Examples:
   penstock show last                           how it went
   penstock resume 1m7gk06d                     go on after a crash
   penstock decide                              what waits for you; answer it
+  penstock serve                               the same over HTTP, for programs
   penstock fork 1m7gk06d --at 42               run on from any event
   penstock validate *.yaml                     find mistakes without running
   penstock graph hello.yaml -o hello.svg       draw it
@@ -78,6 +80,7 @@ for verb in (
     abort.abort,
     lessons.lessons,
     worker.worker,
+    serve.serve,
     gc.gc,
     rotate_key.rotate_key,
     validate.validate,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from penstock.cli.signals import Interrupts
     from penstock.planner.context import Budget, Exposure, Mode
     from penstock.planner.finder import ToolFinder
+    from penstock.tools.mcp.base import Progress
 
 MODES: Final = ("auto", "always", "never")
 STARTING: Final = 8.0
@@ -97,7 +98,7 @@ async def _serve(
 ) -> None:
     import asyncio
 
-    from penstock.cli.waiting import let_go
+    from penstock.engines.waiting import let_go
 
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -121,7 +122,7 @@ async def _serve(
     finally:
         stopping.cancel()
         starting.cancel()
-        await let_go(penstock)
+        await let_go(penstock.engine)
         await penstock.close()
 
 
@@ -129,34 +130,45 @@ async def _start(penstock: Penstock) -> None:
     """Learn what the servers offer now, all at once; what cannot be started is said, and the rest works."""
     for problem in penstock.tools.servers.problems:
         exits.say(str(problem))
-    if not penstock.tools.servers.known:
-        return
-    for one in await penstock.tools.start():
-        if one.error:
-            exits.say(f"{one.server}: {one.error}")
+    if penstock.tools.servers.known:
+        await penstock.tools.start(watch=_told)
+
+
+def _told(one: Progress) -> None:
+    if one.state != "starting":
+        exits.say(f"{one.server}: {one.error or f'{one.tools} tools in {one.seconds:.1f} s'}")
 
 
 async def _served(
     penstock: Penstock, finder: ToolFinder, direct: Exposure | None, http: str, stop: asyncio.Event
 ) -> None:
+    from functools import partial
+
     from penstock import __version__
+    from penstock.gateway.flows import Flows
     from penstock.gateway.handles import kept
+    from penstock.gateway.server import Gateway, serve_stdio
+    from penstock.gateway.troubles import troubles
 
     own = offered.own_folder(penstock)
-    handles = kept(own / "gateway.key")
+    gateway = Gateway(
+        penstock,
+        finder,
+        kept(own / "gateway.key"),
+        version=__version__,
+        direct=direct,
+        flows=Flows(Path()),
+        troubles=partial(troubles, penstock.tools),
+    )
     if not http:
-        from penstock.gateway.server import serve_stdio
-
-        await serve_stdio(penstock, finder, handles, version=__version__, direct=direct)
+        await serve_stdio(gateway)
         return
-    from penstock.gateway.http import PATH, address_of, kept_token, listening, serve_http
+    from penstock.gateway.http import PATH, serve_http
+    from penstock.listening import address_of, bound, kept_token, url_of
 
     host, port = address_of(http)
     token = kept_token(own / "gateway.token")
-    place = listening(host, port)
-    shown = f"[{host}]" if ":" in host else host
-    exits.say(f"serving http://{shown}:{place.getsockname()[1]}{PATH}")
+    place = bound(host, port)
+    exits.say(f"serving {url_of(host, place)}{PATH}")
     exits.say(f"clients send: Authorization: Bearer {token}")
-    await serve_http(
-        penstock, finder, handles, at=place, token=token, stop=stop, version=__version__, direct=direct
-    )
+    await serve_http(gateway, at=place, token=token, stop=stop)

@@ -50,7 +50,7 @@ def show(
             _write(_all(router, catalog))
         else:
             _print(_screen(router))
-            _print_found(configuration, catalog)
+            _print_found(router, catalog)
             if router.trouble:
                 exits.say(f"nothing is shared with other processes: {router.trouble}")
     finally:
@@ -181,22 +181,28 @@ def _seconds(figure: float | None) -> str:
 
 
 def _print(screen: RenderableType) -> None:
-    from rich.console import Console
+    from penstock.cli.paper import Paper
 
-    Console(highlight=False, soft_wrap=not sys.stdout.isatty()).print(screen)
+    paper = Paper()
+    paper.print(screen, soft_wrap=not paper.is_terminal)
 
 
-def _print_found(configuration: Settings, catalog: Catalog) -> None:
+def _print_found(router: Assembled, catalog: Catalog) -> None:
     for found in catalog.found:
         shown = found.shown()
         key = "" if shown["key"] else ", no key"
         exits.say(f"{shown['provider']}: {shown['url']}{key} (from {', '.join(shown['from'])})")
     for problem in catalog.problems:
         exits.say(str(problem))
+    named = {one.name.partition("/")[0] for one in router.report()}
+    origins = {one.origin for one in router.report() if one.origin}
     if not catalog.found:
         exits.say("no provider is named in the environment: answers come from the given text alone")
-    elif configuration.models is None or not configuration.models.tiers:
-        exits.say("no tier is configured: name models in [models.tiers] of penstock.toml, or pin them")
+    for origin in origins:
+        exits.say(f"these models are the {origin}: [models.tiers] of penstock.toml names others")
+    for found in catalog.found:
+        if found.endpoint.name not in named:
+            exits.say(f"no model of {found.endpoint.name} is named: do so in [models.tiers], or pin one")
 
 
 def _watch(router: Assembled, *, json: bool) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
@@ -12,9 +12,11 @@ from penstock.cli.exits import Refused
 
 if TYPE_CHECKING:
     from penstock.app import Penstock
+    from penstock.knowledge.embed import Embedder
     from penstock.planner.context import Budget
     from penstock.planner.finder import ToolFinder
 
+T = TypeVar("T")
 _NOTED: Final = "__penstock_tool__"
 
 Servers = Annotated[
@@ -43,6 +45,20 @@ def opened(store: str, servers: str, functions: str) -> Penstock:
     return app.Penstock(configuration, tools=marked(Path(functions)) if functions else ())
 
 
+def with_tools(servers: str, functions: str, work: Callable[[Penstock], Awaitable[T]]) -> T:
+    """Do something with all the tools, and leave nothing running."""
+    import asyncio
+
+    async def go() -> T:
+        penstock = opened("memory:", servers, functions)
+        try:
+            return await work(penstock)
+        finally:
+            await penstock.close()
+
+    return asyncio.run(go())
+
+
 def budget(window: int, share: float) -> Budget:
     """What is left for tools after what every client pays."""
     from penstock.gateway.definitions import plain
@@ -55,7 +71,19 @@ def budget(window: int, share: float) -> Budget:
 def finder(penstock: Penstock, spend: Budget, **more: Any) -> ToolFinder:
     from penstock.planner.finder import ToolFinder
 
-    return ToolFinder(penstock.tools, budget=spend, kept=own_folder(penstock) / "vectors.npz", **more)
+    configuration = penstock.settings
+
+    def embedder() -> Embedder | None:
+        from penstock.knowledge.embed import chosen
+
+        return chosen(configuration.embedding, configuration.embedding_key)
+
+    if configuration.embedding != "embedded":
+        embedder()  # says at once what is not installed; a model is loaded by the first search
+    kept = own_folder(penstock) / "vectors.npz"
+    return ToolFinder(
+        penstock.tools, budget=spend, embedder=embedder, kept=kept, about=penstock.tools.about, **more
+    )
 
 
 def own_folder(penstock: Penstock) -> Path:

@@ -173,7 +173,10 @@ class PlainLines:
 def closing(view: View, status: str) -> str:
     """The line that says how it all went."""
     counts = ", ".join(f"{n:,} {state}" for state, n in view.counts.items() if n)
-    text = f"{view.workflow} {status} in {span(view.at - view.started)}: {counts}"
+    took = span(view.at - view.started)
+    so_far = status in ("waiting", "paused")
+    text = f"{view.workflow} is {status} after {took}" if so_far else f"{view.workflow} {status} in {took}"
+    text = f"{text}: {counts}"
     return f"{text}\n{one_line(view.reason)}" if view.reason else text
 
 

@@ -20,7 +20,7 @@ from penstock.cli.follow import Begin, Begun, Ended, follow, leave
 from penstock.cli.outlets import Consumer, JsonLines, Outlet, PlainLines, claim_stdout, write
 from penstock.cli.question import Question, risk, until
 from penstock.cli.signals import Interrupts
-from penstock.cli.text import headline, legible, pretty
+from penstock.cli.text import for_people, headline, pretty
 from penstock.cli.view import View
 from penstock.engines.drive import Drive
 from penstock.errors import CommandRejected
@@ -165,6 +165,10 @@ class Stage:
             os.dup2(self._data, 1)
         os.close(self._data)
 
+    def say(self, text: str) -> None:
+        if not self._wishes.json and not self._wishes.quiet:
+            exits.say(text)
+
     def close(self, summary: dict[str, Any] | None) -> bool:
         whole = True
         for outlet in [*self._records, *([self._screen] if self._screen is not None else [])]:
@@ -252,14 +256,19 @@ def what_waits(asked: Sequence[DecisionRequired], store: str) -> list[str]:
     for one in asked[:SHOWN]:
         deadline = f" Until {until(one, time.time())}." if one.deadline is not None else ""
         words.append(f"waiting for a decision: {headline(one.summary)}{deadline}")
-        first, *others = one.options or ("VERB",)
-        more = f"   (or {', '.join(others)})" if others else ""
-        given = ["--args", '{"target": "STEP"}'] if one.kind == "route" else []
-        words.append(f"{stores.line('decide', one.decision, store, first, *given)}{more}")
+        words.append(how_to_answer(one, store))
     if len(asked) > SHOWN:
         every = stores.line("decide", "--list", store)
         words.append(f"and {len(asked) - SHOWN:,} more decisions: {every}")
     return words
+
+
+def how_to_answer(asked: DecisionRequired, store: str) -> str:
+    """A command line that answers a question, and which other verbs there are."""
+    first, *others = asked.options or ("VERB",)
+    more = f"   (or {', '.join(others)})" if others else ""
+    given = ["--args", '{"target": "STEP"}'] if asked.kind == "route" else []
+    return f"{stores.line('decide', asked.decision, store, first, *given)}{more}"
 
 
 class _Children:
@@ -300,15 +309,6 @@ def _create(path: Path) -> int:
 
 def print_outputs(file: int, outputs: Mapping[str, Any], *, terminal: bool) -> None:
     """The outputs of a run, the last thing it says."""
-    text = _for_people(outputs) if terminal else pretty(outputs)
+    text = f"\n{for_people(outputs)}" if terminal else pretty(outputs)
     with contextlib.suppress(BrokenPipeError):
         write(file, f"{text}\n".encode(errors="backslashreplace"))
-
-
-def _for_people(outputs: Mapping[str, Any]) -> str:
-    """Outputs on a terminal: text as text, the rest as JSON."""
-    parts = []
-    for name, value in outputs.items():
-        text = legible(value).rstrip() if isinstance(value, str) else legible(pretty(value))
-        parts.append(f"{name}:\n{text}" if isinstance(value, str) and "\n" in text else f"{name}: {text}")
-    return "\n" + "\n".join(parts)

@@ -21,8 +21,12 @@ MANY: Final = 24
 
 DIGEST: Final = 12
 
-IN_FULL: Final = ("Exact call:", "Risk:")
-"""Lines of a summary that are said better below it."""
+CALL: Final = "Exact call:"
+RISK: Final = "Risk:"
+"""Lines of a summary that are said better below it: the call word for word, not masked."""
+
+EFFECT: Final = ("what it calls is", "marked critical", "effect:")
+"""What a risk begins with that says what the effect class says, too."""
 
 LATER: Final = ""
 """The verb of a key that leaves the question open."""
@@ -47,16 +51,17 @@ def risk(run: Run, asked: DecisionRequired, effect: str = "") -> str:
     step = run.graph.workflow.steps[i]
     policy = step.approval or run.graph.workflow.config.approval
     effect = effect or step.effect or ""
-    if not effect and asked.kind == "approval" and policy == "critical_only" and not step.critical:
+    rule = str(asked.call.get("rule", ""))
+    if not (effect or rule) and asked.kind == "approval" and policy == "critical_only" and not step.critical:
         effect = "destructive"  # nothing else would have been asked about
-    words = [effect, "critical" if step.critical or effect == "destructive" else ""]
+    words = [effect, "critical" if step.critical or effect == "destructive" else "", rule]
     if asked.digest:
         words.append(f"digest {asked.digest[:DIGEST]}")
     return ", ".join(word for word in words if word)
 
 
-def described(question: Question, now: float) -> str:
-    """What is asked, the exact call, what is at stake, and until when."""
+def described(question: Question, now: float, *, whole: bool = False) -> str:
+    """What is asked, the exact call, what is at stake, and until when; long values cut unless `whole`."""
     asked = question.asked
     item = f"[{asked.item}]" if asked.item is not None else ""
     about = f"{asked.step}{item}" if asked.step is not None else "the run"
@@ -64,12 +69,14 @@ def described(question: Question, now: float) -> str:
     turn += f", attempt {asked.attempt}" if asked.attempt > 1 else ""
     lines = [f"{asked.decision}  {asked.kind}: {about}{turn}"]
     told = [line for line in legible(asked.summary).splitlines() if line.strip()]
-    lines += [f"  {line}" for line in told if not (question.risk and line.startswith(IN_FULL))]
-    if "uses" in asked.call:
+    called = "uses" in asked.call
+    lines += [f"  {line}" for line in told if not (called and line.startswith((CALL, RISK)))]
+    if called:
         lines.append(f"  call   {one_line(asked.call['uses'])}")
-        lines += _arguments(asked.call.get("args") or {})
-    if question.risk:
-        lines.append(f"  risk   {question.risk}")
+        lines += _arguments(asked.call.get("args") or {}, whole=whole)
+        stakes = "; ".join(line.removeprefix(RISK).strip() for line in told if line.startswith(RISK))
+        more = [one for one in stakes.split("; ") if not (question.risk and one.startswith(EFFECT))]
+        lines.append(f"  risk   {'; '.join(filter(None, [question.risk, *more]))}")
     if asked.deadline is not None:
         lines.append(f"  until  {until(asked, now)}")
     return "\n".join(lines)
@@ -86,10 +93,13 @@ def until(asked: DecisionRequired, now: float) -> str:
     return f"{at} ({span(left)} left), then {after}" if left > 0 else f"{at}, which is past: {after}"
 
 
-def _arguments(args: Mapping[str, Any]) -> list[str]:
+def _arguments(args: Mapping[str, Any], *, whole: bool) -> list[str]:
     wide = min(24, max((len(name) for name in args), default=0))
-    shown = list(args.items())[:MANY]
-    lines = [f"         {one_line(name):<{wide}}  {_shortened(value)}" for name, value in shown]
+    shown = list(args.items()) if whole else list(args.items())[:MANY]
+    lines = [
+        f"         {one_line(name):<{wide}}  {_json(value) if whole else _shortened(value)}"
+        for name, value in shown
+    ]
     if len(args) > len(shown):
         lines.append(f"         … and {count(len(args) - len(shown), 'argument')} more")
     return lines
@@ -97,8 +107,12 @@ def _arguments(args: Mapping[str, Any]) -> list[str]:
 
 def _shortened(value: Any) -> str:
     """A value as JSON; of a long one its beginning, and how long it is."""
-    text = legible(msgspec.json.encode(value).decode())
+    text = _json(value)
     return text if len(text) <= LONG else f"{text[:LONG]}… ({len(text):,} characters)"
+
+
+def _json(value: Any) -> str:
+    return legible(msgspec.json.encode(value).decode())
 
 
 # --- keys ---
@@ -162,7 +176,7 @@ def prompt(asked: DecisionRequired) -> str:
     """The keys on one line."""
     named = asked.kind != "route"
     words = [f"{key.key} {(named and key.verb) or key.says}" for key in keys(asked)]
-    return f"[{' · '.join([*words, '? more'])}] "
+    return f"[{' · '.join([*words, '? more'])}]"
 
 
 def explained(asked: DecisionRequired) -> str:

@@ -22,7 +22,7 @@ from penstock.cli.view import View
 from penstock.errors import DefinitionError, Problem
 from penstock.run.events import Event
 
-_RUN: Final = re.compile(rf"{stores.LAST}|[0-9a-hjkmnp-tv-z]{{1,16}}(/\S+)?")
+_RUN: Final = re.compile(rf"{stores.LAST}|[0-9a-hjkmnp-tv-z]{{1,16}}([/+].+)?")
 _decode = msgspec.json.Decoder().decode
 
 
@@ -114,7 +114,9 @@ def _opened(source: str) -> Iterator[BinaryIO]:
         file = path.open("rb")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise DefinitionError([Problem(f"cannot read the file: {reason}", file=source)]) from None
+        no_path = isinstance(error, FileNotFoundError) and path.name == source and not path.suffix
+        hint = "and no run has such an id: `penstock runs` lists them" if no_path else ""
+        raise DefinitionError([Problem(f"cannot read the file: {reason}", hint, file=source)]) from None
     with file:
         yield file
 

@@ -85,7 +85,10 @@ class _Wish:
     async def _with_pinned(self, found: RunRecord) -> Begun:
         from penstock.cli import again
         from penstock.cli.follow import Begun
+        from penstock.store.listing import FINAL
 
+        if not self._point and found.status in FINAL:
+            raise exits.Refused(f"run {found.run} has ended ({found.status}); {_instead(found, self._url)}")
         if self._point in ("", FAILED):
             run = await self._penstock.resume(found.run, failed=self._point == FAILED)
             await _unpause(run)
@@ -123,6 +126,14 @@ class _Wish:
         return await again.branched(
             self._penstock, await self._penstock.fork(found.run, at=at, step=step, flow=source)
         )
+
+
+def _instead(found: RunRecord, url: str) -> str:
+    """What may be done with a run that has ended."""
+    if found.status == "succeeded":
+        return f"{stores.line('fork', found.run, url, '--at', 'N')} runs on from event N, as a new run"
+    again = stores.line("resume", found.run, url, "--from", FAILED)
+    return f"{again} tries again what did not succeed"
 
 
 async def _unpause(run: RunHandle) -> None:

@@ -57,6 +57,8 @@ def run(
         _plan(source, values, json=json)
         return
     penstock = stores.opened(store, new=True)
+    for problem in penstock.tools.servers.problems:
+        exits.say(str(problem))  # of .mcp.json; what the workflow does not use may be as it likes
     found = _prepare(penstock, source)
     from penstock.cli.perform import Wishes, perform
 

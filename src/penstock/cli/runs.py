@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,8 +12,6 @@ from penstock.cli import exits, stores
 
 if TYPE_CHECKING:
     from penstock.store.base import RunRecord
-
-STATUSES = ("pending", "running", "waiting", "paused", "succeeded", "failed", "partial", "aborted")
 
 
 @exits.guarded
@@ -27,6 +26,8 @@ def runs(
     store: stores.Url = "",
 ) -> None:
     """List runs, the newest first."""
+    from penstock.store.listing import STATUSES
+
     if status and status not in STATUSES:
         from penstock.workflow.findings import did_you_mean
 
@@ -34,67 +35,43 @@ def runs(
         raise typer.BadParameter(f"no run is ever {status!r} ({hint})", param_hint="--status")
     where = {"status": status, "workflow": workflow}
     chosen = {name: text for name, text in where.items() if text}
+    roots = {} if all else {"parent": None}
     try:
-        found = stores.asked(
-            store, lambda penstock: stores.listed(penstock, limit=limit, children=all, **chosen)
-        )
+        found = stores.asked(store, lambda penstock: penstock.store.runs(limit=limit, **roots, **chosen))
     except stores.NoStore as error:
         exits.say(str(error))
         return
     if json:
         from penstock.cli.outlets import json_line
+        from penstock.engines.plain import run_line
 
-        sys.stdout.buffer.writelines(json_line(plain(one)) for one in found)
+        sys.stdout.buffer.writelines(json_line(run_line(one)) for one in found)
     elif found:
         _print(found)
     else:
         exits.say("no such run" if chosen else "no runs yet")
 
 
-def plain(one: RunRecord) -> dict[str, Any]:
-    """A run as programs see it in a list."""
-    from penstock.cli.text import moment
-
-    return {
-        "run_id": one.run,
-        "status": one.status,
-        "workflow": one.workflow,
-        "started": moment(one.started),
-        "ended": None if one.ended is None else moment(one.ended),
-        "events": one.events,
-        "reason": one.reason,
-        "owner": one.owner or None,
-        "parent": one.parent,
-        "fork_of": one.fork_of,
-        "fork_at": one.fork_at,
-        "source": one.source,
-        "hash": one.hash,
-    }
-
-
-def _print(found: list[RunRecord]) -> None:
-    from rich.console import Console
+def _print(found: Sequence[RunRecord]) -> None:
     from rich.text import Text
 
     from penstock.cli.live import colour_of
+    from penstock.cli.paper import Paper
+    from penstock.cli.text import one_line
 
-    console = Console(highlight=False)
-    whole = not console.is_terminal
+    paper = Paper()
     ids = max(len(one.run) for one in found)
     names = max(len(one.workflow) for one in found)
     for one in found:
         line = Text.assemble(
             f"{one.run:<{ids}}  ",
             (f"{one.status:<9}", colour_of(one.status)),
-            f"  {one.workflow:<{names}}  ",
+            f"  {one_line(one.workflow):<{names}}  ",
             (f"{_started(one)}  {_took(one):>8}  ", "dim"),
             (_note(one), "dim"),
         )
         line.rstrip()
-        if whole:
-            console.print(line, soft_wrap=True)
-        else:
-            console.print(line, no_wrap=True, overflow="ellipsis")
+        paper.row(line)
 
 
 def _started(one: RunRecord) -> str:
@@ -111,9 +88,10 @@ def _took(one: RunRecord) -> str:
 
 def _note(one: RunRecord) -> str:
     from penstock.cli.text import one_line
+    from penstock.store.listing import FINAL
 
     parts = []
-    if one.status not in stores.FINAL and not one.owner:
+    if one.status not in FINAL and not one.owner:
         parts.append("nobody drives it")
     if one.fork_of:
         parts.append(f"forked from {one.fork_of} at {one.fork_at}")

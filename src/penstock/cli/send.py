@@ -45,10 +45,9 @@ def send(
         say_accepted(found.run, command, json=json)
         return
     from penstock.cli import outlets
-    from penstock.cli.pickup import deliver
 
     with outlets.stdout_kept_clean():
-        status = stores.asked(store, lambda penstock: deliver(penstock, found, asked))
+        status = stores.asked(store, lambda penstock: _deliver(penstock, found, asked))
     say_accepted(found.run, command, json=json, status=status)
     if status in ("failed", "partial"):
         raise typer.Exit(exits.of_run(status))
@@ -67,9 +66,11 @@ def say_accepted(run: str, command: str, *, json: bool, status: str = "") -> Non
 
 async def _steered(penstock: Penstock, name: str, url: str) -> RunRecord:
     """The run that is meant, if a command can reach it."""
+    from penstock.store.listing import FINAL, root_of
+
     found = await stores.find(penstock, name)
-    root = await stores.find(penstock, found.run.partition("/")[0]) if found.parent else found
-    if root.status in stores.FINAL or found.status in stores.FINAL:
+    root = await root_of(penstock.store, found)
+    if root.status in FINAL or found.status in FINAL:
         raise exits.Refused(f"run {found.run} has ended ({found.status})")
     if not found.owner and not await _at_rest(penstock, root):
         resume = stores.line("resume", found.run, url)
@@ -77,11 +78,35 @@ async def _steered(penstock: Penstock, name: str, url: str) -> RunRecord:
     return found
 
 
+async def _deliver(penstock: Penstock, found: RunRecord, command: Command) -> str:
+    """Take up a run that is at rest, hand it a command, and drive it until it is at rest again.
+
+    Returns how it stands then.
+    """
+    from penstock.engines.pickup import until_driven, until_left
+    from penstock.engines.waiting import let_go
+    from penstock.errors import CommandRejected, PenstockError
+    from penstock.run.accept import refusal
+
+    if wrong := refusal(await penstock.at(found.run), command):
+        raise CommandRejected(wrong)  # it need not even be taken up
+    handle = await penstock.resume(found.run.partition("/")[0])
+    await until_driven(penstock, handle, found.run)
+    try:
+        await penstock.send(found.run, command)
+    except PenstockError:
+        await let_go(penstock.engine, handle.id)
+        raise
+    return (await until_left(penstock, handle.id, paused=True)).status
+
+
 async def _at_rest(penstock: Penstock, root: RunRecord) -> bool:
     """Whether a run waits or is paused, or a child run of it waits."""
+    from penstock.store.listing import descendants
+
     if root.status in AT_REST:
         return True
-    return any(child.status == "waiting" for child in await stores.descendants(penstock, root.run))
+    return any(child.status == "waiting" for child in await descendants(penstock.store, root.run))
 
 
 async def sent(penstock: Penstock, run: str, command: Command) -> None:
@@ -102,50 +127,28 @@ def parsed(name: str, pairs: Sequence[str]) -> Command:
     import msgspec
 
     from penstock.cli.ask import whoever
-    from penstock.run.commands import Command
-    from penstock.workflow.findings import did_you_mean
+    from penstock.errors import DefinitionError
+    from penstock.run.commands import kinds, read
 
-    kinds = {str(kind.__struct_config__.tag): kind for kind in Command.__args__}
-    kind = kinds.get(name)
-    if kind is None:
-        hint = did_you_mean(name, kinds) or f"there are {', '.join(kinds)}"
-        raise typer.BadParameter(f"there is no command {name!r} ({hint})", param_hint="COMMAND")
-    types = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
-    values = {"by": whoever(), **_values(name, pairs, types)}
-    if "steps" in values:
-        values["steps"] = _steps(values["steps"])
+    kind = kinds().get(name)
+    fields = msgspec.structs.fields(kind) if kind is not None else ()
+    given = _values(pairs, {field.encode_name: field.type for field in fields})
     try:
-        command: Command = msgspec.convert({"command": name, **values}, kind)
-    except msgspec.ValidationError as error:
-        raise typer.BadParameter(f"{name}: {error}", param_hint="KEY=VALUE") from None
-    return command
+        return read({"command": name, "by": whoever(), **given})
+    except DefinitionError as error:
+        hint = "COMMAND" if kind is None else "KEY=VALUE"
+        raise typer.BadParameter(str(error), param_hint=hint) from None
 
 
-def _values(name: str, pairs: Sequence[str], types: dict[str, Any]) -> dict[str, Any]:
+def _values(pairs: Sequence[str], types: dict[str, Any]) -> dict[str, Any]:
     from penstock.cli.text import value
-    from penstock.workflow.findings import did_you_mean
 
     values: dict[str, Any] = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals or not key:
             raise typer.BadParameter(f"{pair!r} is not KEY=VALUE", param_hint="KEY=VALUE")
-        if key not in types:
-            hint = did_you_mean(key, types) or f"it takes {', '.join(types)}"
-            raise typer.BadParameter(f"{name} takes no {key!r} ({hint})", param_hint="KEY=VALUE")
         read = value(text)
         # A name or a reason that looks like a number is text all the same.
-        values[key] = read if isinstance(read, list | dict) or types[key] is int else text
+        values[key] = read if isinstance(read, list | dict) or types.get(key) is int else text
     return values
-
-
-def _steps(written: Any) -> Any:
-    """Steps as a workflow file writes them: short forms, durations and all."""
-    from penstock.errors import DefinitionError
-    from penstock.workflow.nodes import Node
-    from penstock.workflow.read import read
-
-    try:
-        return read(Node.from_plain({"name": "injected", "steps": written}))[0].steps
-    except DefinitionError as error:
-        raise typer.BadParameter(str(error), param_hint="steps") from None

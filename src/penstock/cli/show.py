@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +12,6 @@ from penstock.cli import exits, stores
 if TYPE_CHECKING:
     from penstock.app import Penstock
     from penstock.cli.record import Record
-    from penstock.run.events import DecisionRequired
     from penstock.run.state import Run
     from penstock.store.base import CheckpointRecord, RunRecord
 
@@ -66,23 +65,18 @@ ROWS = 200
 
 async def stored(penstock: Penstock, name: str, at: int | None, url: str) -> Record:
     """A run of the store, folded."""
-    from msgspec import structs
-
-    from penstock.cli.follow import summary_of
     from penstock.cli.record import Record
     from penstock.cli.view import View
-    from penstock.engines.base import result_of
+    from penstock.engines.plain import summary_of
+    from penstock.engines.questions import standing
 
     found = await stores.find(penstock, name)
-    run = await penstock.at(found.run, at)
+    result, asked = await standing(penstock, found, at)
+    run = result.state
     view = View.of(run.graph)
     events = await penstock.store.load(found.run)
     for event in events[: run.seq]:
         view.take(event)
-    asked = await _asked(penstock, run, whole=at is None)
-    result = result_of(run)
-    if asked and at is None and not found.owner and result.status == "running":
-        result = structs.replace(result, status="waiting")  # only its children wait, and nobody drives it
     view.said = result.status
     notes = await _notes(penstock, found, run, len(events), url)
     if at is not None and (run.context or run.keys):
@@ -92,27 +86,16 @@ async def stored(penstock: Penstock, name: str, at: int | None, url: str) -> Rec
     return Record(found.run, view, summary_of(result, asked), run.seq, run.ended, tuple(notes))
 
 
-async def _asked(penstock: Penstock, run: Run, *, whole: bool) -> list[DecisionRequired]:
-    """Open decisions, those of child runs included when the present is meant."""
-    if run.ended:
-        return []
-    asked: list[Any] = list(run.decisions.values())
-    if whole:
-        for child in await stores.descendants(penstock, run.id):
-            if child.status not in stores.FINAL:
-                asked += (await penstock.at(child.run)).decisions.values()
-    return asked
-
-
 async def _notes(penstock: Penstock, found: RunRecord, run: Run, events: int, url: str) -> list[str]:
     from penstock.cli.text import count
+    from penstock.store.listing import FINAL
 
     notes = []
     if run.seq < events:
         notes.append(f"as it stood after event {run.seq:,} of {events:,}")
     if found.owner:
         notes.append(f"driven by {found.owner}")
-    elif not run.ended:
+    elif found.status not in FINAL:
         notes.append(f"nobody drives it; {stores.line('resume', found.run, url)} goes on with it")
     if found.parent:
         notes.append(f"started by run {found.parent}")
@@ -122,7 +105,7 @@ async def _notes(penstock: Penstock, found: RunRecord, run: Run, events: int, ur
         before = next(iter(await penstock.store.runs(run=before.fork_of)), None)
     if found.source:
         notes.append(f"defined in {found.source}, {found.hash[:19]}")
-    kept = await penstock.store.checkpoints.list(found.run)
+    kept = [one for one in await penstock.store.checkpoints.list(found.run) if one.seq <= run.seq]
     if kept:
         latest = f"{kept[-1].checkpoint} after event {kept[-1].seq:,}"
         notes.append(f"{count(len(kept), 'checkpoint')}, the latest {latest}")
@@ -135,8 +118,11 @@ async def _checkpoints(penstock: Penstock, name: str) -> list[CheckpointRecord]:
 
 
 def _print_checkpoints(kept: list[CheckpointRecord], *, json: bool) -> None:
-    from penstock.cli.text import moment, size
+    from penstock.cli.text import size
+    from penstock.engines.plain import moment
 
+    if not kept and not json:
+        exits.say("it has no checkpoints")
     for one in kept:
         if json:
             from penstock.cli.outlets import json_line
@@ -151,18 +137,15 @@ def _print_checkpoints(kept: list[CheckpointRecord], *, json: bool) -> None:
 
 
 def _print(saved: Record, *, limit: int) -> None:
-    from rich.console import Console
-
-    from penstock.cli.text import legible, pretty
+    from penstock.cli.paper import Paper
+    from penstock.cli.text import for_people, legible, pretty
     from penstock.cli.timeline import Timeline
 
-    console = Console(highlight=False)
-    whole = not console.is_terminal  # nobody's screen: nothing is cut off
-    for line in Timeline(saved, console).lines(limit):
-        if whole:
-            console.print(line, soft_wrap=True)
-        else:
-            console.print(line, no_wrap=True, overflow="ellipsis")
+    paper = Paper()
+    for line in Timeline(saved, paper).lines(limit):
+        paper.row(line)
     if saved.view.outputs:
-        console.print("\n[bold]outputs[/bold]")
-        console.print(legible(pretty(saved.view.outputs)), markup=False, soft_wrap=True)
+        paper.print("\n[bold]outputs[/bold]")
+        outputs = saved.view.outputs
+        text = for_people(outputs) if paper.is_terminal else legible(pretty(outputs))
+        paper.print(text, markup=False, soft_wrap=True)

@@ -37,11 +37,8 @@ RunName = Annotated[
 LAST: Final = "last"
 """Stands for the newest run. No id is spelled with an l."""
 
-EVERY: Final = 1_000_000_000
 NAMED: Final = 5
 """Runs listed when a name fits several."""
-
-FINAL: Final = frozenset({"succeeded", "failed", "partial", "aborted"})
 
 
 class NoStore(Refused):
@@ -92,9 +89,10 @@ def check_there(url: str) -> None:
 async def find(penstock: Penstock, name: str) -> RunRecord:
     """The run that a name means: its id, the first characters of it, or `last`."""
     from penstock.errors import UnknownRun
+    from penstock.store.listing import EVERY
 
     if name == LAST:
-        newest = await listed(penstock, limit=1)
+        newest = await penstock.store.runs(limit=1, parent=None)
         if not newest:
             raise Refused("there is no run in this store yet")
         return newest[0]
@@ -110,30 +108,6 @@ async def find(penstock: Penstock, name: str) -> RunRecord:
         more = f" and {len(fitting) - NAMED:,} more" if len(fitting) > NAMED else ""
         raise Refused(f"{name!r} could be {some}{more}; give more of the id")
     return fitting[0]
-
-
-async def listed(
-    penstock: Penstock, *, limit: int = EVERY, children: bool = False, **where: str
-) -> list[RunRecord]:
-    """The newest runs first; those that other runs started only with `children`."""
-    ask = limit
-    while True:
-        found = await penstock.store.runs(limit=ask, **where)
-        chosen = [one for one in found if children or one.parent is None]
-        if len(chosen) >= limit or len(found) < ask:
-            return chosen[:limit]
-        ask *= 4
-
-
-async def descendants(penstock: Penstock, run: str) -> list[RunRecord]:
-    """Every run that a run has started, directly or not; parents before children."""
-    found: list[RunRecord] = []
-    todo = [run]
-    while todo:
-        children = await penstock.store.runs(parent=todo.pop(), limit=EVERY)
-        found += children
-        todo += [child.run for child in children]
-    return found
 
 
 def line(verb: str, run: str, url: str, *more: str) -> str:

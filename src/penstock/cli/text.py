@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+NARROW = 20
+"""A terminal of fewer columns breaks lines as it likes."""
 
 
 def legible(text: str) -> str:
@@ -21,6 +25,20 @@ def one_line(text: str) -> str:
 def headline(text: str) -> str:
     """The first line of a text, safe to print."""
     return one_line(text.strip().partition("\n")[0])
+
+
+def folded(text: str, width: int) -> str:
+    """The text in lines that fit, broken between words; what goes on below is indented."""
+    import textwrap
+
+    lines: list[str] = []
+    for line in text.split("\n"):
+        if len(line) <= width or width < NARROW:
+            lines.append(line)
+            continue
+        indent = " " * (len(line) - len(line.lstrip()) + 2)
+        lines += textwrap.wrap(line, width, subsequent_indent=indent, break_on_hyphens=False)
+    return "\n".join(lines)
 
 
 def span(seconds: float) -> str:
@@ -52,6 +70,15 @@ def pretty(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
+def for_people(outputs: Mapping[str, Any]) -> str:
+    """Outputs on a terminal: text as text, the rest as JSON."""
+    parts = []
+    for name, given in outputs.items():
+        text = legible(given).rstrip() if isinstance(given, str) else legible(pretty(given))
+        parts.append(f"{name}:\n{text}" if isinstance(given, str) and "\n" in text else f"{name}: {text}")
+    return "\n".join(parts)
+
+
 def value(text: str) -> Any:
     """What somebody typed: JSON where it is JSON, else the text itself."""
     import msgspec
@@ -69,10 +96,3 @@ def size(bytes: int) -> str:
     if bytes < 1_000_000:
         return f"{bytes / 1000:.0f} KB"
     return f"{bytes / 1_000_000:.1f} MB" if bytes < 1_000_000_000 else f"{bytes / 1_000_000_000:.1f} GB"
-
-
-def moment(at: float) -> str:
-    """A time as programs read it."""
-    from datetime import UTC, datetime
-
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -15,6 +15,7 @@ from penstock.cli.record import Record
 from penstock.cli.text import count, headline, one_line, span
 from penstock.cli.view import ANSWERS, Row
 from penstock.run.events import DecisionMade
+from penstock.run.usage import figure
 
 BARS: Final = 28
 """Cells for the whole length of a run."""
@@ -44,16 +45,17 @@ class Timeline:
 
     def _head(self) -> Iterator[Text]:
         view = self._view
-        started = datetime.fromtimestamp(view.started, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        started = "not started"
+        if view.started:
+            at = datetime.fromtimestamp(view.started, UTC)
+            started = f"started {at.strftime('%Y-%m-%d %H:%M:%S UTC')}"
         yield Text.assemble(
             (view.workflow, "bold"),
             "  ",
             (view.status, colour_of(view.status)),
             f"  {span(self._length)}",
         )
-        yield Text(
-            f"run {self._saved.run_id}, started {started}, {count(self._saved.events, 'event')}", "dim"
-        )
+        yield Text(f"run {self._saved.run_id}, {started}, {count(self._saved.events, 'event')}", "dim")
         counts = ", ".join(f"{n:,} {state}" for state, n in view.counts.items() if n)
         yield Text(f"{count(len(view.rows), 'step')}: {counts}", "dim")
         for note in self._saved.notes:
@@ -61,7 +63,7 @@ class Timeline:
         if view.reason:
             yield Text(one_line(view.reason), COLOURS.get(view.status, ""))
         for name, spent in view.budgets.items():
-            yield Text(f"! {name}: {spent.used:g} of {spent.limit:g}", "yellow")
+            yield Text(f"! {name}: {figure(spent.used)} of {figure(spent.limit)}", "yellow")
         for asked in () if view.ended else view.decisions.values():
             options = f" ({', '.join(asked.options)})" if asked.options else ""
             until = "" if asked.deadline is None else f", answers itself at {clock(asked.deadline)}"

@@ -1,20 +1,27 @@
-"""`penstock tools`: which tools there are, which fit a request, and what they would cost a client."""
+"""`penstock tools`: which tools there are, which fit a request, and what they would cost a client.
+
+One tool in full, approval and servers are in `tool_accounts`.
+"""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from penstock.cli import exits, offered
+from penstock.cli import exits, offered, tool_accounts
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from penstock.app import Penstock
 
 tools = typer.Typer(rich_markup_mode=None, no_args_is_help=False, add_completion=False)
+tools.command("show")(tool_accounts.show)
+tools.command("approve")(tool_accounts.approve)
+tools.command("servers")(tool_accounts.servers)
+
+WIDEST: Final = 44
+"""Characters of a column of ids; longer ones stand out."""
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object for each tool.")]
 
@@ -36,15 +43,18 @@ def show(
     if context.invoked_subcommand is not None:
         return
     if budget:
-        _print_budget(_asked(servers, functions, lambda one: _budget(one, window, share)), json=json)
+        _print_budget(
+            offered.with_tools(servers, functions, lambda one: _budget(one, window, share)), json=json
+        )
         return
-    rows = _asked(servers, functions, _listed)
+    rows = offered.with_tools(servers, functions, _listed)
     if json:
         _write(rows)
         return
-    width = max((len(row["id"]) for row in rows), default=0)
+    width = min(WIDEST, max((len(row["id"]) for row in rows), default=0))
     for row in rows:
-        print(f"{row['id']:<{width}}  {row['effect']:<11}  {_brief(row['description'])}".rstrip())
+        what = row["trouble"] or row["description"]
+        print(f"{row['id']:<{width}}  {row['effect']:<11}  {row['state']:<7}  {_brief(what)}".rstrip())
     if not rows:
         exits.say("there are no tools yet: name servers in .mcp.json")
 
@@ -63,67 +73,33 @@ def search(
     """Find the tools that fit a request, the best first."""
 
     async def find(penstock: Penstock) -> list[dict[str, Any]]:
-        await _started(penstock)
+        await tool_accounts.started(penstock)
         finder = offered.finder(penstock, offered.budget(window, share))
         found = await finder.find(request, limit=limit, schemas=False)
         rows: list[dict[str, Any]] = list(found["tools"])
         return rows
 
-    rows = _asked(servers, functions, find)
+    rows = offered.with_tools(servers, functions, find)
     if json:
         _write(rows)
         return
-    width = max((len(row["id"]) for row in rows), default=0)
+    width = min(WIDEST, max((len(row["id"]) for row in rows), default=0))
     for row in rows:
         print(f"{row['score']:6.2f}  {row['id']:<{width}}  {_brief(row['description'])}".rstrip())
     if not rows:
         exits.say("there are no tools yet: name servers in .mcp.json")
 
 
-def _asked(
-    servers: str, functions: str, work: Callable[[Penstock], Awaitable[list[dict[str, Any]]]]
-) -> list[dict[str, Any]]:
-    import asyncio
-
-    async def go() -> list[dict[str, Any]]:
-        penstock = offered.opened("memory:", servers, functions)
-        try:
-            return await work(penstock)
-        finally:
-            await penstock.close()
-
-    return asyncio.run(go())
-
-
-async def _started(penstock: Penstock) -> None:
-    for problem in penstock.tools.servers.problems:
-        exits.say(str(problem))
-    if penstock.tools.servers.known:
-        for one in await penstock.tools.start():
-            if one.error:
-                exits.say(f"{one.server}: {one.error}")
-
-
 async def _listed(penstock: Penstock) -> list[dict[str, Any]]:
-    from penstock.planner.context import known
-
-    await _started(penstock)
-    return [
-        {
-            "id": tool.id,
-            "effect": tool.effect,
-            "description": tool.description,
-            "input_schema": tool.input_schema,
-        }
-        for tool in known(penstock.tools, sorted(penstock.tools.ids()))
-    ]
+    await tool_accounts.started(penstock)
+    return [tool_accounts.row(one) for one in tool_accounts.accounts(penstock)]
 
 
 async def _budget(penstock: Penstock, window: int, share: float) -> list[dict[str, Any]]:
     from penstock.gateway.definitions import DEFINITIONS
     from penstock.planner.context import counter
 
-    await _started(penstock)
+    await tool_accounts.started(penstock)
     spend = offered.budget(window, share)
     count, exact = counter()
     costs = offered.finder(penstock, spend).costs(count)

@@ -51,7 +51,7 @@ def _refuse(file: Path, problems: tuple[Problem, ...], *, json: bool) -> None:
 
 
 def _accept(file: Path, source: Source, *, json: bool) -> None:
-    from penstock.cli.text import count
+    from penstock.cli.text import count, one_line
     from penstock.workflow.support import unsupported
 
     graph, workflow = source.graph, source.workflow
@@ -69,7 +69,7 @@ def _accept(file: Path, source: Source, *, json: bool) -> None:
         _print_json({"file": str(file), "valid": True, "problems": [], **facts, "notes": shown})
         return
     parts = (count(len(graph.ids), "step"), count(layers, "layer"), count(needs, "need"))
-    print(f"{file}: {workflow.name} is valid: {', '.join(parts)}, {graph.hash}", flush=True)
+    print(f"{file}: {one_line(workflow.name)} is valid: {', '.join(parts)}, {graph.hash}", flush=True)
     for note in notes:
         exits.say(f"note: {note}")
 

@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, NamedTuple, Self
 
+from penstock.cli.text import one_line
+from penstock.engines.plain import pending
 from penstock.ids import DecisionId, StepId
 from penstock.run.commands import Abort
 from penstock.run.events import (
@@ -160,7 +162,9 @@ class View:
             for router, found in graph.routers.items()
             for target, body in found.bodies.items()
         }
-        return cls(zip(ids, graph.layers, strict=True), bodies)
+        view = cls(zip(ids, graph.layers, strict=True), bodies)
+        view.workflow = one_line(graph.workflow.name)
+        return view
 
     @property
     def status(self) -> str:
@@ -256,11 +260,6 @@ class View:
             del self.decisions[id]
 
 
-def pending(asked: DecisionRequired) -> dict[str, Any]:
-    """An open decision as the line that ends `run --json` tells it."""
-    return {"id": asked.decision, "kind": asked.kind, "step": asked.step, "summary": asked.summary}
-
-
 def routed(event: RouteDecided) -> str:
     """Where a route leads, and why: `⇢ publish (condition: output.ok)`."""
     to = event.target or "nowhere"
@@ -286,7 +285,7 @@ def checked(event: GateChecked) -> str:
 
 
 def _begin(view: View, event: WorkflowStarted) -> None:
-    view.workflow, view.hash, view.said = event.workflow, event.hash, "running"
+    view.workflow, view.hash, view.said = one_line(event.workflow), event.hash, "running"
     view.started = event.at
 
 

@@ -39,10 +39,11 @@ def watch(
 
 
 async def _watch(penstock: Penstock, name: str, *, json: bool, url: str) -> int:
+    from penstock.cli.driven import Driven
     from penstock.cli.outlets import JsonLines, Outlet
     from penstock.cli.perform import drawable, print_outputs, screen
-    from penstock.cli.tail import Driven, tail, whole
     from penstock.cli.view import View
+    from penstock.engines.tail import tail, whole
     from penstock.workflow.graph import compile_graph
 
     found = await stores.find(penstock, name)
@@ -58,8 +59,8 @@ async def _watch(penstock: Penstock, name: str, *, json: bool, url: str) -> int:
     summary: dict[str, Any] | None = None
     code = exits.OK
     try:
-        async for batch in tail(penstock, found.run, looked=driven.look):
-            for event in await whole(penstock, found.run, batch) if json else batch:
+        async for batch in tail(penstock.store, found.run, looked=driven.look):
+            for event in await whole(penstock.store, found.run, batch) if json else batch:
                 outlet.put(event)
         summary, code = await _end(penstock, found)
     finally:
@@ -73,12 +74,13 @@ async def _watch(penstock: Penstock, name: str, *, json: bool, url: str) -> int:
 
 
 async def _end(penstock: Penstock, found: RunRecord) -> tuple[dict[str, Any], int]:
-    from penstock.cli.follow import summary_of
     from penstock.engines.base import result_of
+    from penstock.engines.plain import summary_of
 
     result = result_of(await penstock.at(found.run))
     timed_out = result.state.stopping == "timeout"
-    return summary_of(result), exits.of_run(result.status, timed_out=timed_out)
+    code = exits.of_run(result.status, timed_out=timed_out, unavailable=result.unavailable)
+    return summary_of(result), code
 
 
 def _noted(view: View) -> Any:

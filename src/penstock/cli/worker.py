@@ -12,8 +12,8 @@ from penstock.cli import exits, stores
 
 if TYPE_CHECKING:
     from penstock.app import Penstock
-    from penstock.cli.pickup import Left
     from penstock.cli.signals import Interrupts
+    from penstock.engines.pickup import Left
     from penstock.store.base import RunRecord
 
 
@@ -52,7 +52,7 @@ def worker(
 async def _work(penstock: Penstock, interrupts: Interrupts, log: _Log, *, once: bool, most: int) -> None:
     import asyncio
 
-    from penstock.cli.pickup import PickUp
+    from penstock.engines.pickup import PickUp
 
     loop = asyncio.get_running_loop()
     pick_up = PickUp(penstock, most=most, taken=log.taken, left=log.left, refused=log.refused)
@@ -83,7 +83,7 @@ class _Log:
         exits.say(f"run {record.run} ({record.workflow}) taken up after event {record.events:,}")
 
     def left(self, left: Left) -> None:
-        from penstock.cli.follow import summary_of
+        from penstock.engines.plain import summary_of
 
         result = left.result
         waits = result.status == "waiting"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
@@ -12,10 +12,15 @@ from penstock.errors import RunFailed
 from penstock.ids import RunId, StepId
 from penstock.run.commands import Command
 from penstock.run.events import DecisionRequired, Event
+from penstock.run.release import counts_as_failed
 from penstock.run.state import PHASES, Run
 from penstock.run.usage import used
 from penstock.steps.base import Prepared
+from penstock.store.base import Store
 from penstock.workflow.spec import Step
+
+if TYPE_CHECKING:
+    from penstock.engines.native import NativeEngine
 
 
 class StepResult(Struct, frozen=True, omit_defaults=True):
@@ -39,6 +44,15 @@ class Result(Struct, frozen=True):
     state: Run
     followed_by: RunId | None = None
     """The run that its workflow's `on_complete` or `on_failure` started."""
+    retry_after: float = 0.0
+    """Seconds after which to ask again what was unavailable; 0 when nobody said."""
+
+    @property
+    def unavailable(self) -> bool:
+        """Whether it failed only because what it depends on did not answer: a model, a server of tools."""
+        run = self.state
+        kinds = {kind for i, (kind, _) in run.reasons.items() if counts_as_failed(run, i)}
+        return not run.stopping and kinds - {"cancelled"} == {"unavailable"}
 
     @property
     def usage(self) -> Mapping[str, float]:
@@ -130,6 +144,30 @@ class LiveRun(Protocol):
     def observe(self, observer: Observer) -> None: ...
 
     async def result(self) -> Result: ...
+
+
+class Handle(Protocol):
+    """A run that goes on in this process."""
+
+    @property
+    def id(self) -> RunId: ...
+
+    @property
+    def state(self) -> Run: ...
+
+
+class Runs(Protocol):
+    """Runs and what drives them, as those see it who look at runs and take them up."""
+
+    @property
+    def store(self) -> Store: ...
+
+    @property
+    def engine(self) -> NativeEngine: ...
+
+    async def at(self, id: str, seq: int | None = None) -> Run: ...
+
+    async def resume(self, id: str) -> Handle: ...
 
 
 class Engine(Protocol):

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from penstock.engines.base import Decider, Planner, Result, TieBreaker, result_of
 from penstock.engines.checkpoints import newest
-from penstock.engines.drive import GRACE, Drive
+from penstock.engines.drive import Drive
+from penstock.engines.taking_up import begin, branch_off, take_up
+from penstock.engines.tasks import GRACE
 from penstock.engines.threads import Threads
 from penstock.errors import CommandRejected, Conflict, PenstockError
-from penstock.ids import RunId, StepId
+from penstock.ids import FOLLOWS, RunId, StepId
 from penstock.policy.masking import mask
-from penstock.policy.routing import DEEPEST
 from penstock.run.commands import Command
 from penstock.run.decide import decide
 from penstock.run.effects import owed
@@ -25,9 +27,6 @@ from penstock.steps.base import Prepared
 from penstock.store import owner
 from penstock.store.base import Journal, NewRun, Store
 from penstock.workflow.inputs import check_inputs
-
-FOLLOWS = "+"
-"""Stands in the id of a run between the run before it and its workflow's name."""
 
 
 class NativeEngine:
@@ -80,22 +79,30 @@ class NativeEngine:
             source=flow.source,
         )  # fmt: skip
         drive = self._drive(flow, state, await self.store.create(new, batch))
-        drive.begin(batch)
+        begin(drive, batch)
         return drive
 
     async def resume(self, flow: Prepared, run: RunId, *, reopened: Sequence[StepId] = ()) -> Drive:
-        """Take up a run that nobody drives. What has finished is not done again, unless it is `reopened`."""
+        """Take up a run that nobody drives. What has finished is not done again, unless it is `reopened`.
+
+        One that has ended may still owe the run that follows it.
+        """
         journal = await self.store.reopen(run)
         try:
             kept = await newest(self.store.checkpoints, run, flow.graph, flow.reducers)
             state, places = kept or (Run(run, flow.graph, reducers=flow.reducers), {})
             events = await self.store.load(run, after=state.seq)
             fold(state, events)
+            if state.then and not reopened:
+                drive = self._drive(flow, state, journal)
+                drive.end()
+                return drive
             _check_open(state, reopened)
+            await _know_injected(flow, state)
             drive = self._drive(flow, state, journal)
-            drive.outputs.know(places)
+            drive.outputs.items.know(places)
             fact = RunReopened(f"taken up by {owner.me()}", reopened=tuple(reopened))
-            await drive.take_up(events, fact)
+            await take_up(drive, events, fact)
         except BaseException:
             self.live.pop(run, None)
             journal.release()
@@ -106,10 +113,11 @@ class NativeEngine:
         """Begin a run with another's history, folded in `state`. The other run is not touched."""
         events = await self.store.load(new.fork_of or new.run)
         due = owed(state)
+        await _know_injected(flow, state)
         batch = decide(state, fact, self.wall())
         drive = self._drive(flow, state, await self.store.create(new, batch))
         drive.outputs.recall(event for event in events if event.seq <= (new.fork_at or 0))
-        await drive.branch_off(batch, due, fact)
+        await branch_off(drive, batch, due, fact)
         return drive
 
     async def child(
@@ -132,10 +140,9 @@ class NativeEngine:
             return await self.resume(flow, run)
 
     async def follow_up(self, flow: Prepared, run: Run) -> RunId | None:
-        """Begin what a workflow says comes after it. No more than three deep: nothing goes on for ever."""
-        key = "on_complete" if run.status == "succeeded" else "on_failure"
-        find = flow.followers.get(key)
-        if find is None or run.status == "aborted" or run.id.count(FOLLOWS) >= DEEPEST:
+        """Begin the run that is owed after one that has ended, or find the one that was begun before."""
+        find = flow.followers.get(run.then)
+        if find is None:
             return None
         follower = find()
         workflow = follower.graph.workflow
@@ -160,6 +167,10 @@ class NativeEngine:
         drive = self.live.get(run)
         if drive is not None:
             self.errand(self._obey(drive, command))
+
+    def clean(self, text: str) -> str:
+        """A text without secrets, and such as can be written down: a file name may hold anything."""
+        return self.mask(text).encode("utf-8", "backslashreplace").decode()
 
     def errand(self, work: Coroutine[Any, Any, None]) -> None:
         """Something that belongs to no run."""
@@ -191,13 +202,27 @@ class NativeEngine:
         kept = [drive for drive in drives if drive.journal.lasting]
         for drive in drives:
             if not drive.journal.lasting:
-                drive.abort(reason)
+                drive.commands.abort(reason)
         await asyncio.gather(*(drive.leave(reason) for drive in kept))
         await asyncio.gather(*(drive.finished for drive in drives), return_exceptions=True)
         if self._errands:
             await asyncio.wait(self._errands, timeout=GRACE)
         if self._threads is not None:
             self._threads.shutdown()
+
+
+async def _know_injected(flow: Prepared, run: Run) -> None:
+    """Ask for the tools of steps that were added while the run went on; rules may have changed since."""
+    first = len(flow.works)
+    added = run.graph.workflow.steps[first:]
+    if not added or flow.work_for is None:
+        return
+    if flow.ready is not None:
+        await flow.ready(added)
+    for i, step in enumerate(added, start=first):
+        with contextlib.suppress(PenstockError):  # said when it is due
+            if flow.work_for(step).ruled:
+                run.graph.guard((i,))
 
 
 def _check_open(run: Run, reopened: Sequence[StepId]) -> None:

@@ -86,9 +86,14 @@ class Stream:
             elif self._closed:
                 return
             else:
-                waiter = asyncio.get_running_loop().create_future()
-                self._waiting.append(waiter)
-                await waiter
+                await self.past(after)
+
+    async def past(self, seq: int) -> None:
+        """Return when there may be events past this one, or no more will come."""
+        if self.last <= seq and not self._closed:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiter)
+            await waiter
 
     def _wake(self) -> None:
         if self._alarm is not None:

@@ -17,12 +17,24 @@ MOST_COMPLAINTS = 5
 
 def complaint(name: str, args: Mapping[str, Any]) -> str:
     """What is wrong with a call; empty when nothing is."""
+    if name == "execute" and _one_call(args):
+        return ""
     check = _checks().get(name)
     if check is None:
         known = [definition.name for definition in DEFINITIONS]
         return f"there is no tool {name!r}; {did_you_mean(name, known) or 'there are ' + ', '.join(known)}"
     errors = sorted(check.iter_errors(dict(args)), key=lambda error: list(map(str, error.absolute_path)))
     return "; ".join(_worded(error) for error in errors[:MOST_COMPLAINTS])
+
+
+def _one_call(args: Mapping[str, Any]) -> bool:
+    """Whether it is a tool and its arguments, which is what most calls are, and nothing else.
+
+    Seen at a glance, while the schema takes longer than the rest of the gateway.
+    """
+    return (
+        set(args) <= {"tool", "args"} and type(args.get("tool")) is str and type(args.get("args", {})) is dict
+    )
 
 
 def _worded(error: Any) -> str:

@@ -14,7 +14,7 @@ from penstock.gateway.service import Session
 
 if TYPE_CHECKING:
     from mcp.server.session import ServerSession
-    from mcp_types import ElicitRequestFormParams, ElicitResult
+    from mcp_types import ElicitRequestFormParams, ElicitResult, InputRequests
 
 PERSON: Final = "person"
 """Who answered, in the record of a decision."""
@@ -63,6 +63,29 @@ def form(asked: Mapping[str, Any]) -> ElicitRequestFormParams:
     }
     schema = {"type": "object", "properties": properties, "required": ["verb"]}
     return ElicitRequestFormParams(message=asked["summary"], requested_schema=schema)
+
+
+def requests(asked: Sequence[Mapping[str, Any]]) -> InputRequests:
+    """Decisions as questions to a client's person, by their ids."""
+    from mcp_types import ElicitRequest
+
+    return {one["decision"]: ElicitRequest(params=form(one)) for one in asked}
+
+
+async def heard(session: Session, handle: str, responses: Mapping[str, Any]) -> None:
+    """Take what a person answered; what is not asked any more is passed over."""
+    from mcp_types import ElicitResult
+
+    now = await session.stand(handle, 0)
+    session.show_again(handle)
+    pending = {one["decision"]: one for one in now["pending"]}
+    for decision, result in responses.items():
+        asked = pending.get(decision)
+        if asked is None or not isinstance(result, ElicitResult):
+            continue
+        said = answer_of(result, asked["options"])
+        if said is not None:
+            await decided(session, handle, decision, said)
 
 
 def answer_of(result: ElicitResult, options: Sequence[str]) -> Answer | None:

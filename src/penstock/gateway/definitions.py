@@ -55,13 +55,14 @@ DEFINITIONS: Final = (
     ),
     Definition(
         "execute",
-        "Run one tool (tool, args), a workflow (steps, independent ones in parallel), or an intent. "
-        "Returns status, handle, results, what is next and the options.",
+        "Run one tool (tool, args), steps (independent ones in parallel), a workflow file (workflow, args), "
+        "or an intent. Returns status, handle, results, what is next and the options.",
         _takes(
             tool={"type": "string", "description": "Tool id, server:tool."},
             args={"type": "object"},
             steps={"type": "array", "items": _STEP},
-            intent={"type": "string"},
+            workflow={"type": "string"},
+            intent={"type": "string", "description": "Runs only what is plainly meant; else candidates."},
             per_layer={"type": "boolean", "description": "Stop after each layer for `continue`."},
             wait_s=_WAIT,
         ),

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET
 
 from penstock.errors import PenstockError
+from penstock.gateway.hearing import PATIENCE
 from penstock.ids import StepId
 from penstock.run.events import Event, TaskCompleted, TaskFailed, TaskSkipped
 from penstock.run.state import Run
@@ -26,10 +27,6 @@ PAGE = 16_000
 """Characters of one page of a large result."""
 
 
-PATIENCE = 2.0
-"""Seconds that a store may take to have written what has happened; the rest is shown the next time."""
-
-
 class Results:
     def __init__(self, store: Store, run: Run) -> None:
         self._store = store
@@ -37,9 +34,13 @@ class Results:
 
     async def since(self, seq: int) -> tuple[dict[str, Any], int]:
         """How steps ended after event `seq`, and the number to ask from the next time."""
+        past = await self._past(seq)
+        return await self.shown(past), past[-1].seq if past else seq
+
+    async def shown(self, events: Sequence[Event]) -> dict[str, Any]:
+        """How steps ended, by these events."""
         ended: dict[str, Any] = {}
-        for event in await self._past(seq):
-            seq = event.seq
+        for event in events:
             if isinstance(event, TaskCompleted) and event.item is None:
                 mapped = event.output is UNSET and not event.ref
                 whole = await self._items(event.step) if mapped else await self._output(event)
@@ -48,7 +49,7 @@ class Results:
                 ended[event.step] = {"error": event.error}
             elif isinstance(event, TaskSkipped):
                 ended[event.step] = {"skipped": event.reason}
-        return ended, seq
+        return ended
 
     async def _past(self, seq: int) -> Sequence[Event]:
         """Every event after `seq` that the run has had; what is still being written is waited for."""

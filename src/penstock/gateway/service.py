@@ -8,78 +8,62 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 from penstock.errors import PenstockError
+from penstock.gateway import adhoc, standing
 from penstock.gateway.definitions import DEFINITIONS
+from penstock.gateway.flows import Flows
 from penstock.gateway.handles import Handles
+from penstock.gateway.hearing import Hearing
+from penstock.gateway.intents import Intents, Meant
+from penstock.gateway.ports import Finder, Live, Runs
 from penstock.gateway.results import Results
-from penstock.ids import DecisionId, RunId, StepId
+from penstock.gateway.standing import SETTLED, Progress
+from penstock.ids import DecisionId, RunId
 from penstock.run.commands import Abort, Command, Decide, InjectTasks, ReplanDag
 from penstock.run.state import Run
-from penstock.store.base import Store
-from penstock.workflow import read
-from penstock.workflow.spec import Step, Workflow
 
 MOST_WAIT = 25.0
 """Seconds after which a client would give up."""
 
 DEFAULT_WAIT = 10.0
-AD_HOC = "ad-hoc"
-"""The name of workflows that come from a caller."""
-
 NAMES = tuple(definition.name for definition in DEFINITIONS)
-SETTLED = ("waiting", "paused", "succeeded", "failed", "partial", "aborted")
-"""Statuses in which nothing more comes of waiting."""
 
-Match = Mapping[str, Any]
-"""A tool that was found: `id`, `description`, `score`, and its schema where there is room for it."""
+Watch = Callable[[Live], object]
+"""Is shown the run that a call waits for."""
 
-
-class Live(Protocol):
-    """A run that goes on in this process."""
-
-    @property
-    def id(self) -> RunId: ...
-
-    @property
-    def state(self) -> Run: ...
-
-    def observe(self, observer: Callable[[Any], None]) -> None: ...
-
-    async def send(self, command: Command) -> Any: ...
+Troubles = Callable[[], Sequence[str]]
 
 
-class Runs(Protocol):
-    """What the gateway needs of Penstock."""
+class Standing(NamedTuple):
+    """How a run stands."""
 
-    @property
-    def store(self) -> Store: ...
-
-    async def start_with(self, flow: Workflow, inputs: Mapping[str, Any]) -> Live: ...
-
-    async def resume(self, id: str) -> Live: ...
-
-    async def at(self, id: str) -> Run: ...
-
-    def get(self, id: str) -> Live: ...
-
-
-class Finder(Protocol):
-    """Finds tools for an intent, within a budget of tokens."""
-
-    async def find(self, intent: str, *, limit: int, schemas: bool) -> Mapping[str, Any]: ...
+    answer: dict[str, Any]
+    run: Run
 
 
 class Session:
     """One caller: it sees the runs that it started, and those whose handles it knows."""
 
-    def __init__(self, runs: Runs, finder: Finder, handles: Handles) -> None:
+    def __init__(
+        self,
+        runs: Runs,
+        finder: Finder,
+        handles: Handles,
+        *,
+        flows: Flows | None = None,
+        troubles: Troubles = lambda: (),
+    ) -> None:
+        """`flows` are the workflow files that may be run, `troubles` says what is wrong with servers."""
         self._runs = runs
         self._finder = finder
         self._handles = handles
+        self._flows = flows or Flows(None)
+        self._troubles = troubles
+        self._calls = adhoc.Calls(runs.tools)
         self._own: list[RunId] = []
-        self._moved: dict[RunId, tuple[Run, asyncio.Event]] = {}
+        self._heard: dict[RunId, Hearing] = {}
         self._shown: dict[RunId, int] = {}
         """Up to which event of a run its results were shown."""
         self._before: dict[RunId, int] = {}
@@ -87,15 +71,20 @@ class Session:
         self.put_to_person: set[str] = set()
         """Decisions that the client was asked to put to its person; once is enough."""
 
-    async def call(self, name: str, args: Mapping[str, Any]) -> dict[str, Any]:
+    async def call(self, name: str, args: Mapping[str, Any], watch: Watch | None = None) -> dict[str, Any]:
         """One meta-tool. What is wrong with a call is an answer, not an exception."""
         if name not in NAMES:
             return _failure(f"there is no tool {name!r}; there are {', '.join(NAMES)}")
+        given = {key: value for key, value in args.items() if key != "wait_s"}
         try:
-            answer: dict[str, Any] = await getattr(self, f"_{name}")(**args)
+            found: Live | dict[str, Any] = await getattr(self, f"_{name}")(**given)
+            if isinstance(found, dict):
+                return found
+            if watch is not None:
+                watch(found)
+            return await self._waited(found, args.get("wait_s", DEFAULT_WAIT))
         except PenstockError as error:
             return _failure(str(error))
-        return answer
 
     async def decide(
         self,
@@ -126,42 +115,76 @@ class Session:
             return await self._handle(id, await self._runs.at(id))
         return await self._waited(live, wait_s)
 
+    async def standing(self, run_id: str, wait_s: float) -> Standing:
+        """The same with all that there is to see, whatever was shown before."""
+        id = self._handles.run(run_id)
+        self._shown[id] = 0
+        live = await self._live(id)
+        if live is None:
+            run = await self._runs.at(id)
+            return Standing(await self._handle(id, run), run)
+        return Standing(await self._waited(live, wait_s), live.state)
+
+    async def changed(self, run_id: str) -> None:
+        """Until something happens in a run that waits."""
+        live = await self._live(self._handles.run(run_id))
+        if live is not None and live.state.status in SETTLED:
+            await self.moved(live)
+
+    async def moved(self, live: Live) -> None:
+        await self._hearing(live).moved()
+
+    def progress(self, live: Live) -> Progress:
+        return standing.progress(live.state)
+
+    @property
+    def own(self) -> list[str]:
+        """The handles of runs that this caller started."""
+        return [self._handles.of(id) for id in self._own]
+
     def show_again(self, run_id: str) -> None:
         """The last answer did not reach the caller: what was new in it is new in the next one."""
         id = self._handles.run(run_id)
         self._shown[id] = self._before.get(id, 0)
 
+    # --- the meta-tools; a run that they give back is waited for ---
+
     async def _discover(self, intent: str, limit: int = 8, detail: str = "schemas") -> dict[str, Any]:
-        return dict(await self._finder.find(intent, limit=limit, schemas=detail == "schemas"))
+        found = await self._finder.find(intent, limit=limit, schemas=detail == "schemas")
+        return self._with_troubles({**found})
 
     async def _execute(
         self,
         tool: str = "",
         args: Mapping[str, Any] | None = None,
         steps: Sequence[Mapping[str, Any]] = (),
+        workflow: str = "",
         intent: str = "",
         per_layer: bool = False,
-        wait_s: float = DEFAULT_WAIT,
-    ) -> dict[str, Any]:
-        given = [name for name, one in (("tool", tool), ("steps", steps), ("intent", intent)) if one]
-        if len(given) != 1:
-            return _failure("give one of `tool`, `steps` or `intent`")
-        if intent:
-            found = await self._finder.find(intent, limit=8, schemas=True)
-            return {
-                "status": "suggestion",
-                "options": ["execute with `steps`", "execute with `tool`"],
-                **found,
-            }
-        plain = list(steps) if steps else [{"id": "call", "uses": tool, "with": dict(args or {})}]
-        flow = _workflow(plain, per_layer=per_layer)
-        live = await self._runs.start_with(flow, {})
-        self._own.append(live.id)
-        return await self._waited(live, wait_s)
+    ) -> Live | dict[str, Any]:
+        if len([one for one in (tool, steps, workflow, intent) if one]) != 1:
+            return _failure("give one of `tool`, `steps`, `workflow` or `intent`")
+        if tool:
+            return await self._one(tool, args or {})
+        if steps:
+            return self._began(await self._runs.start_with(adhoc.workflow(steps, per_layer=per_layer), {}))
+        if workflow:
+            return self._began(await self._runs.start_with(self._flows.path(workflow), args or {}))
+        meant = await Intents(self._runs, self._finder, self._flows).meant(intent, args or {})
+        return await self._carried_out(meant, args or {})
 
-    async def _continue(
-        self, run_id: str, fetch: str = "", offset: int = 0, wait_s: float = DEFAULT_WAIT
-    ) -> dict[str, Any]:
+    async def _one(self, tool: str, args: Mapping[str, Any], *, asked: bool = False) -> Live:
+        flow = self._calls.flow(tool, tuple(args), asked=asked)
+        return self._began(await self._runs.start_with(flow, {adhoc.ARGS: args}))
+
+    async def _carried_out(self, meant: Meant, args: Mapping[str, Any]) -> Live | dict[str, Any]:
+        if meant.workflow is not None:
+            return self._began(await self._runs.start_with(meant.workflow, args))
+        if meant.tool:
+            return await self._one(meant.tool, args, asked=meant.ask)
+        return self._with_troubles(meant.answer)
+
+    async def _continue(self, run_id: str, fetch: str = "", offset: int = 0) -> Live | dict[str, Any]:
         id = self._handles.run(run_id)
         if fetch:
             return await Results(self._runs.store, await self._runs.at(id)).fetched(fetch, offset)
@@ -171,7 +194,7 @@ class Session:
         for asked in list(live.state.decisions.values()):
             if asked.kind == "ail":
                 await live.send(Decide(decision=asked.decision, verb="approve", by="agent"))
-        return await self._waited(live, wait_s)
+        return live
 
     async def _respond(
         self,
@@ -180,18 +203,14 @@ class Session:
         verb: str,
         args: Mapping[str, Any] | None = None,
         message: str = "",
-        wait_s: float = DEFAULT_WAIT,
-    ) -> dict[str, Any]:
+    ) -> Live | dict[str, Any]:
         await self.decide(run_id, decision, verb, args=args, message=message, by="agent")
-        return await self.stand(run_id, wait_s)
+        id = self._handles.run(run_id)
+        return await self._live(id) or await self._handle(id, await self._runs.at(id))
 
     async def _replan(
-        self,
-        run_id: str,
-        steps: Sequence[Mapping[str, Any]] = (),
-        requirement: str = "",
-        wait_s: float = DEFAULT_WAIT,
-    ) -> dict[str, Any]:
+        self, run_id: str, steps: Sequence[Mapping[str, Any]] = (), requirement: str = ""
+    ) -> Live | dict[str, Any]:
         live = await self._live(self._handles.run(run_id))
         if live is None:
             return _failure("the run has ended")
@@ -199,26 +218,28 @@ class Session:
             return _failure("give `steps` or a `requirement`")
         command: Command = ReplanDag(requirement=requirement, by="agent")
         if steps:
-            command = InjectTasks(steps=_steps(list(steps)), by="agent")
+            command = InjectTasks(steps=adhoc.added(steps), by="agent")
         await live.send(command)
-        return await self._waited(live, wait_s)
+        return live
 
-    async def _abort(self, run_id: str, reason: str = "") -> dict[str, Any]:
+    async def _abort(self, run_id: str, reason: str = "") -> Live | dict[str, Any]:
         live = await self._live(self._handles.run(run_id))
         if live is None:
             return _failure("the run has ended")
         await live.send(Abort(reason=reason or "aborted by the agent", by="agent"))
-        return await self._waited(live, DEFAULT_WAIT)
+        return live
 
     async def _status(self, run_id: str = "") -> dict[str, Any]:
         if run_id:
             id = self._handles.run(run_id)
             return await self._handle(id, await self._runs.at(id))
         own = [(id, await self._runs.at(id)) for id in self._own]
-        return {
-            "status": "complete",
-            "runs": [{"run_id": self._handles.of(id), "status": state.status} for id, state in own],
-        }
+        return self._with_troubles(
+            {
+                "status": "complete",
+                "runs": [{"run_id": self._handles.of(id), "status": state.status} for id, state in own],
+            }
+        )
 
     # --- handles ---
 
@@ -231,110 +252,54 @@ class Session:
                 return None
             return await self._runs.resume(id)
 
+    def _began(self, live: Live) -> Live:
+        """A run of ours. What it gives is heard from its beginning, and need not be read from the store."""
+        self._own.append(live.id)
+        heard = self._hearing(live)
+        if heard.nothing_before:
+            self._shown[live.id] = heard.since
+        return live
+
     async def _waited(self, live: Live, seconds: float) -> dict[str, Any]:
         """The handle, as soon as there is nothing to wait for, and in any case in time."""
-        moved = self._heard(live)
+        heard = self._hearing(live)
         try:
             async with asyncio.timeout(min(max(seconds, 0.0), MOST_WAIT)):
                 while live.state.status not in SETTLED:
-                    moved.clear()
-                    await moved.wait()
+                    await heard.moved()
         except TimeoutError:
             pass  # it goes on; the handle says how it stands
         return await self._handle(live.id, live.state)
 
-    def _heard(self, live: Live) -> asyncio.Event:
-        """Set whenever something happens in a run. One observer a run, however often it is waited for."""
-        known = self._moved.get(live.id)
-        if known is None or known[0] is not live.state:
-            event = asyncio.Event()
-            live.observe(lambda _event: event.set())
-            known = self._moved[live.id] = (live.state, event)
-        return known[1]
+    def _hearing(self, live: Live) -> Hearing:
+        """One for a run, however often it is waited for."""
+        known = self._heard.get(live.id)
+        if known is None or known.state is not live.state:
+            known = self._heard[live.id] = Hearing(live)
+        return known
 
     async def _handle(self, id: RunId, run: Run) -> dict[str, Any]:
-        pending = [
-            {
-                "decision": asked.decision,
-                "kind": asked.kind,
-                "step": asked.step,
-                "summary": asked.summary,
-                "options": list(asked.options),
-                **({"call": asked.call} if asked.kind == "approval" else {}),
-            }
-            for asked in run.decisions.values()
-        ]
-        answer: dict[str, Any] = {
-            "status": _status(run),
-            "run_id": self._handles.of(id),
-            "checkpoint_id": f"{id}@{run.seq}",
-            "results": {},
-            "next": _next(run),
-            "options": _options(run),
-            "pending": pending,
-        }
-        if run.ended and run.outputs:
-            answer["outputs"] = run.outputs
-        if run.reason:
-            answer["reason"] = run.reason
+        answer = standing.handle(run, id, self._handles.of(id))
         before = self._before[id] = self._shown.get(id, 0)
         # Last, for the run goes on meanwhile: there may be more results than the status says, never fewer.
-        answer["results"], self._shown[id] = await Results(self._runs.store, run).since(before)
+        answer["results"], self._shown[id] = await self._results(id, run, before)
+        if run.ended:
+            self._heard.pop(id, None)
         return answer
+
+    async def _results(self, id: RunId, run: Run, before: int) -> tuple[dict[str, Any], int]:
+        results = Results(self._runs.store, run)
+        heard = self._heard.get(id)
+        if heard is None or heard.state is not run or heard.since > before or not await heard.caught_up():
+            return await results.since(before)
+        last = heard.last
+        return await results.shown(heard.ends(before)), last
+
+    def _with_troubles(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """An answer, and what is wrong with servers: their tools are missing from it."""
+        troubles = list(self._troubles())
+        return {**answer, "problems": troubles} if troubles else answer
 
 
 def _failure(why: str) -> dict[str, Any]:
     return {"status": "failed", "error": why}
-
-
-def _status(run: Run) -> str:
-    if run.ended:
-        return "complete" if run.status == "succeeded" else run.status
-    kinds = {asked.kind for asked in run.decisions.values()}
-    if run.status == "waiting" or run.holding:
-        if kinds == {"ail"}:
-            return "layer_complete"
-        return "approval_required" if "approval" in kinds else "decision_required"
-    return run.status
-
-
-def _next(run: Run) -> list[StepId]:
-    """The steps that come next."""
-    if run.ended:
-        return []
-    ids = run.graph.ids
-    ready = [ids[i] for i, queued in enumerate(run.queued) if queued]
-    return ready or [ids[i] for i, phase in enumerate(run.phase) if phase == 0 and not run.pending[i]]
-
-
-def _options(run: Run) -> list[str]:
-    if run.ended:
-        return []
-    verbs = ["continue", "replan", "abort"]
-    return ["respond", *verbs] if any(one.kind != "ail" for one in run.decisions.values()) else verbs
-
-
-def _workflow(steps: list[Any], *, per_layer: bool) -> Workflow:
-    """A workflow that came from outside: checked like a file, without what only files may do."""
-    data: dict[str, Any] = {"name": AD_HOC, "steps": steps}
-    if per_layer:
-        ail = {"at": "per_layer", "decider": "external", "on_timeout": "wait"}
-        data["config"] = {"ail": ail}
-    workflow = read.from_plain(data, "execute").workflow
-    _bar(workflow.steps)
-    return workflow
-
-
-def _steps(steps: list[Any]) -> tuple[Step, ...]:
-    """Steps for a run that exists: whether they fit it is for the run to say."""
-    found = read.steps_from(steps, "replan")
-    _bar(found)
-    return found
-
-
-def _bar(steps: Sequence[Step]) -> None:
-    for step in steps:
-        if step.uses.startswith(("py:", "workflow:")):
-            raise PenstockError(f"{step.id}: only tools may be called here, not {step.uses!r}")
-        if step.gate is not None and any(check.run for check in step.gate.checks):
-            raise PenstockError(f"{step.id}: `run` checks are allowed only in workflow files")

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from penstock.errors import PenstockError, UnknownRun
-from penstock.gateway.service import AD_HOC, Live, Runs
+from penstock.gateway import adhoc
+from penstock.gateway.ports import Live, Runs
 from penstock.ids import RunId
 from penstock.run.state import Run
 from penstock.store.base import Store
-from penstock.workflow.spec import Workflow
+from penstock.tools.base import Catalog
+from penstock.workflow.read import Source
 
 UNFINISHED: Final = ("pending", "running", "paused")
 MOST: Final = 10_000
@@ -29,7 +32,11 @@ class Taken:
     def store(self) -> Store:
         return self._runs.store
 
-    async def start_with(self, flow: Workflow, inputs: Mapping[str, Any]) -> Live:
+    @property
+    def tools(self) -> Catalog:
+        return self._runs.tools
+
+    async def start_with(self, flow: Source | Path, inputs: Mapping[str, Any]) -> Live:
         return await self._runs.start_with(flow, inputs)
 
     async def at(self, id: str) -> Run:
@@ -49,7 +56,7 @@ class Taken:
     async def take_up(self) -> None:
         """Go on with runs of callers that stopped with the process that drove them."""
         for status in UNFINISHED:
-            for record in await self.store.runs(status=status, workflow=AD_HOC, limit=MOST):
+            for record in await self.store.runs(status=status, workflow=adhoc.NAME, limit=MOST):
                 if not record.owner and record.parent is None:
                     await self._try(record.run)
 

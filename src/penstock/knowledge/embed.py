@@ -1,8 +1,7 @@
 """Texts as vectors, offline: the weights come in the wheel of WordLlama, and nothing is ever downloaded.
 
 Only two files of that package are read; its code, which would look for a hub, is not imported. The
-package is MIT-licensed; its weights, 16 MB, are derived from a Llama model, whose own licence has not
-been looked into. They are mapped into memory rather than read.
+weights, 16 MB, are mapped into memory rather than read.
 """
 
 from __future__ import annotations
@@ -12,24 +11,25 @@ from collections.abc import Sequence
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
 
 from penstock.errors import PenstockError
+from penstock.knowledge.requests import told
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
     from tokenizers import Tokenizer
 
-    Matrix = NDArray[np.float32]
-else:
-    Matrix = Any
+Matrix = NDArray[np.float32]
 
 _WEIGHTS: Final = "weights/l2_supercat_256.safetensors"
 _TOKENS: Final = "tokenizers/l2_supercat_tokenizer_config.json"
 LONGEST: Final = 4_000
 """Characters of a text that count; what comes later says little about a tool."""
 
+EMBEDDED: Final = "embedded"
 MANY: Final = 100
 """Texts from which on it pays to unpack all vectors first."""
 
@@ -42,9 +42,16 @@ class Embedder(Protocol):
         """Vectors of different names cannot be compared."""
         ...
 
+    def embed(self, texts: Sequence[str]) -> Matrix: ...
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """An embedder that first looks at the texts it is to tell apart."""
+
     @property
     def weights(self) -> Matrix | None:
-        """What it has learned about a set of texts, to be kept with their vectors."""
+        """What it has learned, to be kept with the vectors."""
         ...
 
     def fit(self, texts: Sequence[str]) -> None:
@@ -55,13 +62,11 @@ class Embedder(Protocol):
         """Know again what `weights` said."""
         ...
 
-    def embed(self, texts: Sequence[str]) -> Matrix: ...
-
 
 class WordLlama:
     """The mean of the vectors of a text's tokens, the rare ones counting for more."""
 
-    name = "wordllama-l2-256/1"
+    name = "wordllama-l2-256/2"
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder or installed()
@@ -69,8 +74,6 @@ class WordLlama:
 
     @cached_property
     def _vectors(self) -> NDArray[np.float16]:
-        import numpy as np
-
         path = self._folder / _WEIGHTS
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
@@ -91,12 +94,12 @@ class WordLlama:
         return found
 
     def _tokens(self, texts: Sequence[str]) -> list[list[int]]:
-        cut = [text[:LONGEST] for text in texts]
+        cut = [told(text[:LONGEST]) for text in texts]
+        if len(cut) < MANY:  # threads cost more than they save
+            return [self._tokenizer.encode(text, add_special_tokens=False).ids for text in cut]
         return [one.ids for one in self._tokenizer.encode_batch(cut, add_special_tokens=False)]
 
     def fit(self, texts: Sequence[str]) -> None:
-        import numpy as np
-
         seen = np.zeros(len(self._vectors), dtype=np.float32)
         for ids in self._tokens(texts):
             seen[list(set(ids))] += 1
@@ -106,8 +109,6 @@ class WordLlama:
         self.weights = weights
 
     def embed(self, texts: Sequence[str]) -> Matrix:
-        import numpy as np
-
         vectors = self._vectors if len(texts) < MANY else self._vectors.astype(np.float32)
         made = np.zeros((len(texts), vectors.shape[1]), dtype=np.float32)
         for row, ids in zip(made, self._tokens(texts), strict=True):
@@ -126,3 +127,25 @@ def installed() -> Path:
     if folder is None or not (folder / _WEIGHTS).is_file():
         raise PenstockError("searching by meaning needs the weights of WordLlama: pip install wordllama")
     return folder
+
+
+def chosen(setting: str = EMBEDDED, key: str = "") -> Embedder | None:
+    """The embedder that a setting names. None where the default is not installed: words have to do."""
+    if setting == EMBEDDED:
+        try:
+            return WordLlama()
+        except PenstockError:
+            return None
+    if setting == "minilm":
+        from penstock.knowledge.minilm import MiniLM
+
+        return MiniLM()
+    kind, _, place = setting.partition(":")
+    if kind == "openai-compatible":
+        from penstock.knowledge.remote import Remote
+
+        url, _, model = place.partition("#")
+        return Remote(url, model, key)
+    raise PenstockError(
+        f"there is no embedding {setting!r}: choose `embedded`, `minilm` or `openai-compatible:URL#MODEL`"
+    )

@@ -1,4 +1,4 @@
-"""What a request asks for: its telling words, and the work that it implies without naming it.
+"""What a request asks for: its telling words, its parts, and the work that it implies without naming it.
 
 Who says "save it in plan.md" needs a tool that writes files; who says "tomorrow" needs one that
 knows the day. Words, not models: cheap, the same every time, and easy to read.
@@ -9,21 +9,20 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-_ENDINGS: Final = "md txt html htm py json js ts css log bib yaml yml xml tex sh ini toml sql rst"
-_TEXTS: Final = frozenset(_ENDINGS.split())
-_SPOKEN: Final = {
-    "md": "write file markdown",
-    "txt": "file text",
-    "html": "write file html",
-    "py": "write file python",
-    "pptx": "ppt powerpoint presentation",
-    "xlsx": "excel sheet spreadsheet",
-    "docx": "word document",
-    "pdf": "pdf document",
+_KINDS: Final = {
+    "md": "markdown file",
+    "txt": "text file",
+    "html": "html file",
+    "py": "python file",
     "csv": "csv file",
+    "xlsx": "excel sheet",
+    "xls": "excel sheet",
+    "docx": "word document",
+    "pptx": "powerpoint ppt presentation",
+    "pdf": "pdf document",
     "png": "image",
     "jpg": "image",
-    "svg": "image svg",
+    "svg": "svg image",
 }
 """What a file's ending says in words."""
 
@@ -42,20 +41,27 @@ _WRITE: Final = {
     "docx": "create word document, add paragraph",
     "pptx": "create presentation, add slide, save presentation",
     "pdf": "create document, convert to pdf",
-    "csv": "write file",
     "png": "save image",
+    "jpg": "save image",
     "svg": "save image",
 }
+"""Files that are not plain text need tools of their own."""
+
 _PATH: Final = re.compile(
-    r"(?<!\w)(?:~|\.{0,2})/[\w.~-]+(?:/[\w.~-]+)*/?"
+    r"(?<!\w)(?:~|\.{0,2})/[\w.~-]*[\w~](?:/[\w.~-]*[\w~])*/?"  # a full stop after it is not of it
     r"|\b[\w-]+\.(?:md|txt|html|py|json|log|csv|xlsx|docx|pptx|pdf|png|jpg)\b"
 )
 _OUT: Final = re.compile(
-    r"\b(?:sav(?:e|ed|ing)|writ(?:e|ing)|stored?|export|output|generate|create|put|download)\b"
+    r"\b(?:sav(?:e|ed|ing)|writ(?:e|ing)|stored?|export|output|generate|create|put|keep|download)\b"
 )
 _IN: Final = re.compile(r"\b(?:read|open|load|from|under|convert|analy[sz]e|check|file)\b")
+_DAY: Final = re.compile(
+    r"\b(?:today|tomorrow|next (?:few )?(?:days?|weeks?|weekend|months?|years?|\w+day))\b"
+)
 _SENTENCE: Final = re.compile(r"[.?!]\s")
-_DAY: Final = re.compile(r"\b(?:today|tomorrow|next (?:week|month|\w+day)|near future)\b")
+_CLAUSE: Final = re.compile(
+    r"(?<=[.?!;:])\s+|\n+|,\s+|\b(?:then|and|also|finally|as well as)\b", re.IGNORECASE
+)
 _BLOB: Final = re.compile(r"[A-Za-z0-9+/=]{80,}")
 _HUMP: Final = re.compile(r"([a-z])([A-Z])")
 _WORD: Final = re.compile(r"[a-z0-9]+|[\u4e00-\u9fff]")
@@ -72,26 +78,54 @@ STOP: Final = frozenset(_EMPTY.split())
 LONGEST: Final = 4_000
 """Characters of a request that are read."""
 
+MOST: Final = 8
+"""Parts of a request that are looked at."""
+
 
 class Request(NamedTuple):
     text: str
     """In words, paths spelled out."""
-    implied: tuple[str, ...]
-    """Requests for work that goes without saying."""
+    clauses: tuple[str, ...]
+    """What it asks for one by one."""
+    implied: tuple[str, ...] = ()
+    """What goes without saying."""
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """All that it is about beside the whole. Who asks for one thing only has none."""
+        if len(self.clauses) + len(self.implied) < 2:
+            return ()
+        return tuple(dict.fromkeys(self.implied + self.clauses))[:MOST]
 
 
 def understood(request: str) -> Request:
     plain = _BLOB.sub(" ", request[:LONGEST])
-    implied = [work for path in _PATH.finditer(plain) for work in _work(plain, path).split(", ")]
+    implied: list[str] = []
+
+    def spelled(path: re.Match[str]) -> str:
+        ending = _ending(path[0])
+        if not ending:
+            return " directory "
+        work = _work(plain, path, ending)
+        implied.extend(filter(None, work.split(", ")))
+        return f" {work} {_KINDS.get(ending, f'{ending} file')} "
+
+    text = _PATH.sub(spelled, plain)
     if _DAY.search(plain.lower()):
         implied.append("get current time")
-    return Request(_PATH.sub(_said, plain), tuple(dict.fromkeys(filter(None, implied))))
+    clauses = [clause for clause in _CLAUSE.split(text) if len(terms(clause)) > 1]
+    return Request(text, tuple(clauses) if len(clauses) > 1 else (text,), tuple(dict.fromkeys(implied)))
 
 
 def terms(text: str) -> list[str]:
     """The telling words of a text, each once; `camelCase` and `snake_case` taken apart."""
+    return list(dict.fromkeys(words(text)))
+
+
+def words(text: str) -> list[str]:
+    """The telling words of a text, as often as it says them."""
     apart = _HUMP.sub(r"\1 \2", text).lower()
-    return [word for word in dict.fromkeys(_WORD.findall(apart)) if word not in STOP]
+    return [word for word in _WORD.findall(apart) if word not in STOP]
 
 
 def told(text: str) -> str:
@@ -100,26 +134,31 @@ def told(text: str) -> str:
     return " ".join(word for word in re.findall(r"\w+", apart) if word.lower() not in STOP)
 
 
+def stem(word: str) -> str:
+    """A word without its endings: `queries`, `queried` and `querying` are one with `query`."""
+    if len(word) < 4 or word.endswith(("ss", "us", "is")):
+        return word
+    word = f"{word[:-3]}y" if word.endswith(("ies", "ied")) else word.removesuffix("s")
+    for ending in ("ing", "ed", "e"):
+        if word.endswith(ending) and len(word) - len(ending) > 2:
+            word = word.removesuffix(ending)
+            break
+    doubled = len(word) > 3 and word[-1] == word[-2] and word[-1] not in "lsz"
+    return word[:-1] if doubled else word
+
+
 def _ending(path: str) -> str:
     name = path.rpartition("/")[2]
     return name.rpartition(".")[2].lower() if "." in name else ""
 
 
-def _said(path: re.Match[str]) -> str:
-    ending = _ending(path[0])
-    return f" {_SPOKEN.get(ending, ending)} " if ending else " directory "
-
-
-def _work(request: str, path: re.Match[str]) -> str:
+def _work(request: str, path: re.Match[str], ending: str) -> str:
     """What has to be done to a file that a request names."""
-    ending = _ending(path[0])
-    if not ending:
-        return "list directory"
     before = _SENTENCE.split(request[: path.start()].lower())[-1]
     written = _last(_OUT, before) > _last(_IN, before)
-    if ending in _TEXTS:
-        return "write file content" if written else "read file contents"
-    return (_WRITE if written else _READ).get(ending, "")
+    if written:
+        return _WRITE.get(ending, "write file content")
+    return _READ.get(ending, "read file contents")
 
 
 def _last(pattern: re.Pattern[str], text: str) -> int:

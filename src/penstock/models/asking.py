@@ -25,6 +25,8 @@ class Asking:
         if not seat.stream:
             return replace(request, timeout=turn.given)
         first = turn.member.first_byte(now=turn.began)
+        if not self._desk.others(turn):  # nobody is hurried whom nobody could replace
+            first = seat.first_byte[1]
         if request.first_byte is not None:
             first = min(first, request.first_byte)
         return replace(request, timeout=turn.given, stream=True, first_byte=first)

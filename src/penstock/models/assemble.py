@@ -1,7 +1,8 @@
 """A router from what is configured: the `[models]` table and the providers that the environment names.
 
-Takes values and gives a router; reads neither files nor the environment. With neither keys nor a
-table, what comes out answers from the text it is given, and says so.
+Takes values and gives a router; reads neither files nor the environment. Without a tier in the table,
+the models that are known for the providers stand in; with no provider either, what comes out
+answers from the text it is given, and says so.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import replace
+
 from penstock.errors import DefinitionError, Problem
 from penstock.models.base import Provider
-from penstock.models.catalog import Catalog
+from penstock.models.catalog import AS_OF, STANDARD, Catalog, default_tiers
 from penstock.models.clocks import BootClock, Clock
 from penstock.models.endpoint import KNOWN, Endpoint
 from penstock.models.providers.extractive import Extractive
@@ -71,7 +74,13 @@ def assemble(
     known: dict[str, Provider] = {"extractive": Extractive()}
     known |= {name: Hosted(to, http, prices=table.prices) for name, to in endpoints.items()}
     known |= providers or {}
-    tiers = tiers_of(table, endpoints, frozenset(known))
+    origin = ""
+    if not table.tiers and (usual := default_tiers(catalog)):
+        origin = f"default of {AS_OF}"
+        tables = {name: tuple(SeatTable(model=one) for one in models) for name, models in usual.items()}
+        default = table.default if table.default in usual else STANDARD if STANDARD in usual else ""
+        table = replace(table, tiers=tables, default=default)
+    tiers = tiers_of(table, endpoints, frozenset(known), origin=origin)
     shared: Shared | None = None
     if path is not None:
         from penstock.models.shared_sqlite import SqliteShared
@@ -82,12 +91,15 @@ def assemble(
     return router
 
 
-def tiers_of(table: ModelsTable, endpoints: Mapping[str, Endpoint], known: frozenset[str]) -> Tiers:
+def tiers_of(
+    table: ModelsTable, endpoints: Mapping[str, Endpoint], known: frozenset[str], *, origin: str = ""
+) -> Tiers:
     """The tiers with every seat found; an error that names each provider nobody has heard of."""
     problems: list[Problem] = []
     names = sorted({*KNOWN, *known})
     seats: dict[str, Seat] = {}
-    for where, listed in [*table.tiers.items(), ("embeddings", table.embeddings)]:
+    others = [("last_resort", table.backups), ("embeddings", table.embeddings)]
+    for where, listed in [*table.tiers.items(), *others]:
         for one in listed:
             provider = one.model.partition("/")[0]
             if provider not in names:
@@ -95,7 +107,8 @@ def tiers_of(table: ModelsTable, endpoints: Mapping[str, Endpoint], known: froze
                     Problem(f"unknown provider in {one.model!r}", did_you_mean(provider, names), where=where)
                 )
             else:
-                seats.setdefault(one.model, _seat(one, endpoints.get(provider), known))
+                seat = _seat(one, endpoints.get(provider), known)
+                seats.setdefault(one.model, replace(seat, origin=origin if where in table.tiers else ""))
     if problems:
         raise DefinitionError(problems)
     last = EXTRACTIVE if table.last_resort == "extractive" else ""
@@ -105,6 +118,7 @@ def tiers_of(table: ModelsTable, endpoints: Mapping[str, Endpoint], known: froze
         seats=seats,
         order=tuple((name, tuple(one.model for one in listed)) for name, listed in table.tiers.items()),
         default=table.default,
+        backups=tuple(one.model for one in table.backups),
         last_resort=last,
         when_busy=table.when_busy,
         embeddings=tuple(one.model for one in table.embeddings),

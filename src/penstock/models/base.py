@@ -8,7 +8,7 @@ anyone needs in order to decide what to do next.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 from msgspec import Struct
@@ -152,6 +152,13 @@ class Provider(Protocol):
     async def probe(self, *, within: float = 5.0) -> None:
         """Ask for something cheap, to see whether anyone is there. Says nothing about quota."""
         ...
+
+
+@runtime_checkable
+class Listing(Protocol):
+    """A provider that can say which models it has."""
+
+    async def offered(self, *, within: float = 10.0) -> Sequence[str]: ...
 
 
 class ModelError(PenstockError):

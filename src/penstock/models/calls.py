@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, UpstreamUnavailable
 from penstock.models.base import Answer, ModelError, Request, Usage
-from penstock.models.errors import Fault, FaultKind
+from penstock.models.errors import NAME_ANOTHER, Fault, FaultKind
 from penstock.models.members import Member
 from penstock.policy.breaker import Ticket
 from penstock.policy.buckets import Cost
@@ -18,7 +18,7 @@ from penstock.policy.selection import Candidate, Passed
 from penstock.policy.shedding import Priority
 
 
-class Unavailable(PenstockError):
+class Unavailable(UpstreamUnavailable):
     """Nobody can answer now. Ask again after `retry_after` seconds; `passed` and `faults` say why."""
 
     def __init__(
@@ -30,21 +30,23 @@ class Unavailable(PenstockError):
         faults: Sequence[tuple[str, Fault]] = (),
         why: str = "",
     ) -> None:
-        told = {
-            name: f"{fault.kind.replace('_', ' ')}: {fault.message}".rstrip(": ") for name, fault in faults
-        }
+        told = {name: _reason(fault) for name, fault in faults}
         told |= {one.name: one.reason for one in passed if one.name not in told and one.obstacle != "pin"}
         reasons = "; ".join(f"{name}: {reason}" for name, reason in told.items())
         again = f"; ask again in {retry_after:.3g} s" if retry_after < float("inf") else ""
         what = f"no model can answer {requested!r} now"
         super().__init__(
-            f"{what}: {'; '.join(filter(None, (why, reasons)))}{again}" if why or reasons else what
+            f"{what}: {'; '.join(filter(None, (why, reasons)))}{again}" if why or reasons else what,
+            retry_after=retry_after,
         )
         self.requested = requested
-        self.retry_after = retry_after
-        """Infinity: nothing will change by waiting."""
         self.passed = tuple(passed)
         self.faults = tuple(faults)
+
+
+def _reason(fault: Fault) -> str:
+    said = f"{fault.kind.replace('_', ' ')}: {fault.message}".rstrip(": ")
+    return f"{said} ({NAME_ANOTHER})" if fault.kind == "not_found" else said
 
 
 class Shed(Unavailable):

@@ -1,7 +1,8 @@
 """Which providers are configured: from the variables that everyone uses already.
 
 Takes the environment as a value and returns values. What was found can be shown, with the names of
-the variables and never what is in them.
+the variables and never what is in them. Where nobody says which of a provider's models to use, the
+table here does.
 """
 
 from __future__ import annotations
@@ -15,7 +16,39 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.errors import Problem
-from penstock.models.endpoint import AZURE, GITHUB, KNOWN, OLLAMA, OPENAI, Endpoint, Secret, compatible, dated
+from penstock.models.endpoint import (
+    AZURE,
+    COMPLETIONS,
+    GITHUB,
+    KNOWN,
+    OLLAMA,
+    OPENAI,
+    Endpoint,
+    Secret,
+    compatible,
+    dated,
+)
+
+AS_OF: Final = "2026-11-16"
+"""When the names below were looked up in the providers' documentation. They change; tiers in a
+configuration take their place."""
+
+DEFAULTS: Final[Mapping[str, tuple[str, str]]] = {
+    "openai": ("gpt-6.1-sol", "gpt-6.1-terra"),
+    "anthropic": ("claude-opus-5-5", "claude-sonnet-5-5"),
+    "gemini": ("gemini-pro-latest", "gemini-flash-latest"),
+    "mistral": ("mistral-large-latest", "mistral-small-latest"),
+    "deepseek": ("deepseek-flash", "deepseek-flash"),
+    "groq": ("openai/gpt-oss-120b", "openai/gpt-oss-20b"),
+    "openrouter": ("openrouter/auto", "openrouter/auto"),
+    "github": ("openai/gpt-4.1", "openai/gpt-4.1-mini"),
+}
+"""The models of each kind of provider for the tiers `best` and `standard`, where no tier is configured."""
+
+LOCAL: Final = "llama3.2"
+"""Ollama's, for the tier `local`."""
+
+BEST, STANDARD, NEAR = "best", "standard", "local"
 
 OWN: Final = "PENSTOCK_ENDPOINT_"
 """`PENSTOCK_ENDPOINT_LAB=http://…` and, where needed, `PENSTOCK_ENDPOINT_LAB_KEY`: one more, called `lab`."""
@@ -47,6 +80,31 @@ class Catalog(Struct, frozen=True, kw_only=True):
 
     def endpoints(self) -> dict[str, Endpoint]:
         return {each.endpoint.name: each.endpoint for each in self.found}
+
+
+def default_tiers(catalog: Catalog) -> dict[str, tuple[str, ...]]:
+    """Tiers of the models that are known for the providers found; no tier is empty.
+
+    There is nothing to know about a server of one's own or about Azure, whose models are called as their
+    owner pleases. `GITHUB_TOKEN` is for many things: only `GITHUB_MODELS_TOKEN` says that models are meant.
+    """
+    tiers: dict[str, list[str]] = {BEST: [], STANDARD: [], NEAR: []}
+    for found in catalog.found:
+        to = found.endpoint
+        if to.kind == "ollama":
+            tiers[NEAR].append(f"{to.name}/{LOCAL}")
+        elif to.kind in DEFAULTS and to.name == to.kind and _meant(found):
+            best, standard = DEFAULTS[to.kind]
+            tiers[BEST].append(f"{to.name}/{best}")
+            tiers[STANDARD].append(f"{to.name}/{standard}")
+    return {name: tuple(models) for name, models in tiers.items() if models}
+
+
+def _meant(found: Found) -> bool:
+    to = found.endpoint
+    if to.kind == "github":
+        return "GITHUB_MODELS_TOKEN" in found.variables
+    return to.kind != "openai" or urlsplit(to.base).hostname == urlsplit(OPENAI.base).hostname
 
 
 def configured(environment: Mapping[str, str]) -> Catalog:
@@ -102,7 +160,7 @@ class _Look:
             if kind == "gemini" and not _VERSIONED.search(base):
                 base += "/v1beta"
             own = kind == "openai" and urlsplit(base).hostname != urlsplit(OPENAI.base).hostname
-            to = replace(to, base=base, max_tokens="max_tokens") if own else replace(to, base=base)
+            to = replace(COMPLETIONS, base=base, max_tokens="max_tokens") if own else replace(to, base=base)
         if kind == "openai":
             to = replace(to, headers=self._headers(OPENAI_HEADERS))
         self._add(to, key, url)

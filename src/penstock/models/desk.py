@@ -20,10 +20,11 @@ from penstock.models.lines import Lines
 from penstock.models.members import CLAIM_AGAIN, Member
 from penstock.models.probes import Probes
 from penstock.models.shared import Dirty, Shared
-from penstock.policy import breaker, bulkhead, throttle
+from penstock.policy import breaker, throttle
 from penstock.policy.breaker import Ticket
 from penstock.policy.buckets import Cost
 from penstock.policy.selection import Candidate, Passed, Standing, select
+from penstock.policy.shedding import PATIENCE
 
 BEAT: Final = 0.25
 """Seconds until other processes are told what is not urgent."""
@@ -33,6 +34,9 @@ TRIES: Final = 3
 
 LAST: Final = 1_000_000
 """The tier of the last resort."""
+
+BACKUP: Final = LAST - 1
+"""The tier of the models behind all tiers."""
 
 _TRUSTED: Final = ("closed", "slow_start")
 
@@ -48,6 +52,8 @@ class Desk:
         chance: Callable[[], float],
     ) -> None:
         self.members = members
+        self.holder = holder
+        """This process, among those that share."""
         self.clock = clock
         self.lines = Lines(clock, self)
         self.shared = shared
@@ -88,8 +94,7 @@ class Desk:
             if not standings:
                 continue
             draws = (self._chance(), self._chance()) if len(standings) > 1 else (0.0, 0.0)
-            lane = call.lane if tier != LAST else None
-            chosen = select(standings, draws=draws, tier=call.tier, allowed=lane, pin=call.pin)
+            chosen = select(standings, draws=draws, tier=call.tier, allowed=call.lane, pin=call.pin)
             for passed in chosen.passed:
                 call.passed[passed.name] = passed
             for name in chosen.chain:
@@ -139,6 +144,18 @@ class Desk:
         self.flush()
         return ticket
 
+    def others(self, turn: Turn) -> bool:
+        """Whether another model could take over. The last resort is none: it is worth waiting for a model."""
+        call, now = turn.call, self.clock.now()
+        for tier, group in call.view:
+            for candidate, member in group:
+                if tier == LAST or member is turn.member or member.name in call.out:
+                    continue
+                dear = call.lane is not None and candidate.lane > call.lane
+                if not (dear or member.seat.missing or member.why_shut(now) or member.state.disabled):
+                    return True
+        return False
+
     def free(self, call: Call) -> int:
         """Calls of this kind that could start now."""
         now, room = self.clock.now(), 0
@@ -146,7 +163,7 @@ class Desk:
             for candidate, member in group:
                 standing = member.standing(candidate, call.cost, now=now)
                 if not (standing.disabled or standing.breaker or standing.bucket) and candidate.tier != LAST:
-                    room += bulkhead.room(member.bulkhead, member.in_flight)
+                    room += member.room(now)
         return room
 
     def wake_at(self, call: Call) -> float:
@@ -158,12 +175,13 @@ class Desk:
         for name, passed in call.passed.items():
             member = self.members[name]
             if passed.obstacle == "bulkhead":
-                moments.append(float("inf"))
+                theirs = member.under_way(now) > member.in_flight
+                moments.append(now + CLAIM_AGAIN if theirs else float("inf"))
             elif passed.obstacle == "breaker" and member.state.breaker.phase == "half_open":
                 moments.append(now + CLAIM_AGAIN)
             elif passed.obstacle == "bucket":
                 at = member.free_at(call.cost, now=now)
-                moments.append(at if at < call.deadline else float("-inf"))
+                moments.append(at if at < min(call.deadline, now + PATIENCE) else float("-inf"))
         some = [moment for moment in moments if moment > float("-inf")]
         return min(some, default=float("-inf"))
 
@@ -186,7 +204,6 @@ class Desk:
         ended = self._ended(turn, _used(usage, turn.reserved), hints)
         member = turn.member
         seconds = took or ended.now - turn.began
-        member.went_well(began=turn.began, now=ended.now)
         self._apply(turn, states.succeeded(ended, seconds=seconds, first_byte=first_byte))
         turn.call.attempts.append(Attempt(name=member.name, seconds=ended.now - turn.began))
 
@@ -197,7 +214,7 @@ class Desk:
         ended = self._ended(turn, used, hints)
         crowded = fault.kind == "overloaded" and member.in_flight > 0
         if fault.kind == "overloaded" or _too_many(hints):
-            member.bulkhead = bulkhead.overloaded(member.bulkhead, began=turn.began, now=ended.now)
+            member.apply(states.overfull(ended))
         hint = fault.retry_after
         if hint is None and hints is not None and hints.soon:
             hint = states.SOON
@@ -224,16 +241,18 @@ class Desk:
 
     def _ended(self, turn: Turn, used: Cost, hints: Hints | None) -> states.Ended:
         turn.over = True
-        member = turn.member
+        member, now = turn.member, self.clock.now()
+        flights = member.under_way(now)
         member.end(turn.reserved)
         return states.Ended(
             ticket=turn.ticket,
             reserved=turn.reserved,
             used=used,
             pending=member.owed(),
+            flights=flights,
             limits=() if hints is None else hints.limits,
             began=turn.began,
-            now=self.clock.now(),
+            now=now,
         )
 
     def _apply(self, turn: Turn, change: states.Change) -> None:
@@ -293,6 +312,10 @@ class Desk:
         if self._beat is not None:
             self._beat.cancel()
             self._beat = None
+        if not self.shared.alone:
+            now = self.clock.now()
+            for one in self.members.values():
+                one.tell(now=now)
         dirty = {one.seat.key: Dirty(one.state, one.changes) for one in self.members.values() if one.dirty}
         if not dirty:
             return
@@ -314,6 +337,8 @@ class Desk:
     def flush_later(self) -> None:
         self._beat = None
         self.flush()
+        if any(one.in_flight for one in self.members.values()):
+            self._later()  # those who fall silent are taken to have none
 
     def _changed(self) -> None:
         """Someone's breaker may have moved by another hand than a call's."""

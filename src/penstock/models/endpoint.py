@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from penstock.policy.masking import GONE
 
-Speech = Literal["openai", "gemini", "anthropic", "ollama"]
+Speech = Literal["responses", "openai", "gemini", "anthropic", "ollama"]
+"""`openai` is chat completions, as many speak them."""
 
 
 class Secret:
@@ -86,18 +87,19 @@ class Endpoint(Struct, frozen=True, kw_only=True):
 OPENAI = Endpoint(
     name="openai",
     kind="openai",
-    speech="openai",
+    speech="responses",
     base="https://api.openai.com/v1",
+    chat="/responses",
     max_tokens="max_completion_tokens",
 )
 AZURE = Endpoint(
     name="azure",
     kind="azure",
-    speech="openai",
+    speech="responses",
     base="",
     auth="api-key",
     scheme="",
-    chat="/openai/v1/chat/completions",
+    chat="/openai/v1/responses",
     embed="/openai/v1/embeddings",
     probe="/openai/v1/models",
     max_tokens="max_completion_tokens",
@@ -144,10 +146,13 @@ OLLAMA = Endpoint(
     probe="/api/tags",
     local=True,
 )
-GROQ = replace(OPENAI, name="groq", kind="groq", base="https://api.groq.com/openai/v1", embed="")
-OPENROUTER = replace(OPENAI, name="openrouter", kind="openrouter", base="https://openrouter.ai/api/v1")
+COMPLETIONS = replace(OPENAI, speech="openai", chat="/chat/completions")
+"""OpenAI as it was before, and as its likes are now."""
+
+GROQ = replace(COMPLETIONS, name="groq", kind="groq", base="https://api.groq.com/openai/v1", embed="")
+OPENROUTER = replace(COMPLETIONS, name="openrouter", kind="openrouter", base="https://openrouter.ai/api/v1")
 DEEPSEEK = replace(
-    OPENAI,
+    COMPLETIONS,
     name="deepseek",
     kind="deepseek",
     base="https://api.deepseek.com",
@@ -156,7 +161,7 @@ DEEPSEEK = replace(
     max_tokens="max_tokens",
 )
 MISTRAL = replace(
-    OPENAI,
+    COMPLETIONS,
     name="mistral",
     kind="mistral",
     base="https://api.mistral.ai/v1",
@@ -178,9 +183,10 @@ def compatible(name: str, base: str, key: str = "", *, local: bool = False) -> E
 
 
 def dated(endpoint: Endpoint, version: str) -> Endpoint:
-    """Azure the older way: a deployment in the path and an API version in the query."""
+    """Azure the older way: chat completions, a deployment in the path and an API version in the query."""
     return replace(
         endpoint,
+        speech="openai",
         chat="/openai/deployments/{model}/chat/completions",
         embed="/openai/deployments/{model}/embeddings",
         probe="/openai/models",

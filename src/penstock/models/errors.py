@@ -59,6 +59,9 @@ REJECTED: Final[frozenset[FaultKind]] = frozenset(
 SOON: Final = 600.0
 """Seconds. A provider that asks for a longer wait than this has run out of quota, whatever it calls it."""
 
+NAME_ANOTHER: Final = "name another in [models.tiers]; `penstock models test` shows what is offered"
+"""What to do about a model that is not there."""
+
 LONGEST: Final = 500
 """Characters of a message that are kept."""
 
@@ -95,10 +98,11 @@ def classify(
         status = told.status
     hinted = hints(provider, headers, body, now, status=max(status, 400), told=told)
     kind = _kind(status, told, hinted)
-    code = next((code for code in told.codes if code in _CODES), told.codes[0] if told.codes else "")
+    known = (code for code in told.codes if _keyed(code) <= _CODES)
+    code = next(known, told.codes[0] if told.codes else "")
     return Fault(
         kind=kind,
-        action="hold" if code in _ABSENT else ACTIONS[kind],
+        action="hold" if _keyed(code) <= _ABSENT else ACTIONS[kind],
         retry_after=hinted.wait,
         message=_masked(told.message),
         code=code,
@@ -134,50 +138,55 @@ def _masked(message: str) -> str:
 
 # --- from fields ---
 
-_ABSENT: Final = frozenset(
-    {"model_not_found", "not_found_error", "deploymentnotfound", "not_found", "unknown_model"}
+
+def _keyed(*codes: str) -> frozenset[str]:
+    """Codes as they are compared: `rate_limit_exceeded`, `RateLimitExceeded` and `rate-limit-…` are one."""
+    return frozenset(_ODD.sub("", code.lower()) for code in codes)
+
+
+_ODD: Final = re.compile(r"[^a-z0-9]")
+
+_ABSENT: Final = _keyed(
+    "model_not_found", "not_found_error", "deployment_not_found", "not_found", "unknown_model"
 )
-_QUOTA: Final = frozenset(
-    {
-        "insufficient_quota", "credit_balance_exhausted", "enforced_spend_limit_reached", "billing_error",
-        "billing_hard_limit_reached", "billing_not_active", "insufficient_credits", "insufficient_balance",
-        "payment_required", "quota_exceeded", "quotaexceeded", "spend_limit_reached", "usage_limit_reached",
-        "project_spend_limit_reached", "organization_spend_limit_reached", "access_terminated",
-    }
+_QUOTA: Final = _keyed(
+    "insufficient_quota", "credit_balance_exhausted", "enforced_spend_limit_reached", "billing_error",
+    "billing_hard_limit_reached", "billing_not_active", "insufficient_credits", "insufficient_balance",
+    "payment_required", "quota_exceeded", "spend_limit_reached", "usage_limit_reached",
+    "project_spend_limit_reached", "organization_spend_limit_reached", "access_terminated",
+    "openrouter_key_limit", "openrouter_guardrail_budget", "openrouter_workspace_budget",
+    "openrouter_free_tier_daily",
 )  # fmt: skip
-_LIMITED: Final = frozenset(
-    {
-        "rate_limit_exceeded", "rate_limit_error", "requests", "tokens", "slow_down", "too_many_requests",
-        "ratelimitreached", "throttlingexception", "resource_exhausted", "ratelimitexceeded",
-    }
+_BRIEFLY: Final = _keyed("openrouter_in_flight_budget", "in_flight_budget_exhausted")
+"""Money that is only tied up in calls under way: a 402 that ends by itself."""
+
+_LIMITED: Final = _keyed(
+    "rate_limit_exceeded", "rate_limit_error", "requests", "tokens", "slow_down", "rate_limit_reached",
+    "throttling_exception", "ramp_limit_exceeded",
 )  # fmt: skip
-_OVERLOADED: Final = frozenset(
-    {
-        "overloaded_error", "overloaded", "unavailable", "engine_overloaded", "server_overloaded",
-        "engine_overloaded_error", "model_overloaded", "capacity_exceeded", "modelnotreadyexception",
-        "serviceunavailableexception", "service_unavailable",
-    }
+_VAGUE: Final = _keyed("resource_exhausted", "too_many_requests")
+"""Said of a rate and of a quota alike."""
+
+_OVERLOADED: Final = _keyed(
+    "overloaded_error", "overloaded", "unavailable", "engine_overloaded", "server_overloaded",
+    "engine_overloaded_error", "model_overloaded", "capacity_exceeded", "model_not_ready_exception",
+    "service_unavailable_exception", "service_unavailable",
 )  # fmt: skip
-_AUTH: Final = frozenset(
-    {
-        "authentication_error", "invalid_api_key", "api_key_invalid", "permission_error", "permissiondenied",
-        "permission_denied", "unauthenticated", "unauthorized", "accessdeniedexception", "expiredtoken",
-        "unrecognizedclientexception", "invalid_authentication", "incorrect_api_key", "account_deactivated",
-    }
+_AUTH: Final = _keyed(
+    "authentication_error", "invalid_api_key", "api_key_invalid", "permission_error", "permission_denied",
+    "unauthenticated", "unauthorized", "access_denied_exception", "expired_token",
+    "unrecognized_client_exception", "invalid_authentication", "incorrect_api_key", "account_deactivated",
 )  # fmt: skip
-_TOO_LONG: Final = frozenset(
-    {
-        "context_length_exceeded", "request_too_large", "tokens_limit_reached", "exceed_context_size_error",
-        "context_window_exceeded", "model_context_window_exceeded",
-    }
+_TOO_LONG: Final = _keyed(
+    "context_length_exceeded", "request_too_large", "tokens_limit_reached", "exceed_context_size_error",
+    "context_window_exceeded", "model_context_window_exceeded", "string_too_long",
+    "request_body_too_large_after_decoding",
 )  # fmt: skip
-_FILTERED: Final = frozenset(
-    {
-        "content_filter", "responsibleaipolicyviolation", "content_policy_violation", "content_filtered",
-        "moderation_blocked", "prompt_blocked",
-    }
+_FILTERED: Final = _keyed(
+    "content_filter", "responsible_ai_policy_violation", "content_policy_violation", "content_filtered",
+    "moderation_blocked", "prompt_blocked", "flagged_input", "bio_policy", "misalignment_policy_violation",
 )  # fmt: skip
-_CODES: Final = _ABSENT | _QUOTA | _LIMITED | _OVERLOADED | _AUTH | _TOO_LONG | _FILTERED
+_CODES: Final = _ABSENT | _QUOTA | _BRIEFLY | _LIMITED | _VAGUE | _OVERLOADED | _AUTH | _TOO_LONG | _FILTERED
 
 _REFUSALS: Final = frozenset(
     {
@@ -188,16 +197,21 @@ _REFUSALS: Final = frozenset(
 
 
 def _kind(status: int, told: ErrorBody, hinted: Hints) -> FaultKind:
-    codes = frozenset(told.codes)
-    if status == 402 or codes & _QUOTA:
+    codes = _keyed(*told.codes)
+    if (status == 402 or codes & _QUOTA) and not (codes & _BRIEFLY and hinted.wait):
         return "quota_exhausted"
-    if status == 429 or (codes & _LIMITED and status not in (401, 404)):
-        return _limited(told, hinted)
+    if status in (402, 429) or (codes & (_LIMITED | _VAGUE) and status not in (401, 404)):
+        return _limited(codes, told, hinted)
     if 500 <= status < 600 or status == 498:  # 498: Groq has no capacity for this service tier
         busy = status in (498, 503, 529) or codes & _OVERLOADED or told.message in _BUSY
         return "overloaded" if busy else "server_error"
     if status == 408:
         return "timeout"
+    return _refused(status, codes, told, hinted)
+
+
+def _refused(status: int, codes: frozenset[str], told: ErrorBody, hinted: Hints) -> FaultKind:
+    """What in the request, or in its key, was not taken."""
     if codes & _FILTERED:
         return "content_filter"
     if status == 413 or codes & _TOO_LONG:
@@ -218,7 +232,7 @@ _BUSY: Final = frozenset({"Overloaded", "overloaded"})
 """Anthropic's 500 `api_error` with this and nothing else for a message."""
 
 
-def _limited(told: ErrorBody, hinted: Hints) -> FaultKind:
+def _limited(codes: frozenset[str], told: ErrorBody, hinted: Hints) -> FaultKind:
     """Whether what ran out comes back soon."""
     if hinted.wait is not None and hinted.wait > SOON:
         return "quota_exhausted"
@@ -230,7 +244,8 @@ def _limited(told: ErrorBody, hinted: Hints) -> FaultKind:
         return "rate_limited"
     if _TOO_LARGE.search(told.message):
         return "context_length"
-    return "quota_exhausted" if hinted.daily or _PLAN.search(told.message) else "rate_limited"
+    unsaid = not codes & _LIMITED
+    return "quota_exhausted" if hinted.daily or (unsaid and _PLAN.search(told.message)) else "rate_limited"
 
 
 def _blamed(told: ErrorBody, in_metadata: str, in_violation: str) -> Iterator[Any]:

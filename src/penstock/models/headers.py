@@ -53,15 +53,20 @@ def hints(
     `retry-after` with every answer. `told` is the body where it has been read already.
     """
     given = {name.lower(): value.strip() for name, value in headers.items() if len(value) <= 200}
+    failed = status is None or status >= 400
+    if failed:
+        told = read(body) if told is None else told
+        if told.headers:  # of the provider behind a gateway; the gateway's own come first
+            given = {**{name: one.strip() for name, one in told.headers.items() if len(one) <= 200}, **given}
     today = _moment(given.get("date", ""))
     if today is None and now is not None:
         today = float(int(now))  # as a `Date` would say it: dates are cut to seconds, and so is this
     kind = given.get("x-ratelimit-type", "").lower()
     limits = tuple(_limits(provider, given, today, kind))
     daily = kind.endswith("byday")
-    if status is not None and status < 400:
+    if told is None or not failed:
         return Hints(limits=limits, daily=daily)
-    for source, wait in _waits(given, read(body) if told is None else told, limits, today):
+    for source, wait in _waits(given, told, limits, today):
         if wait is not None:
             return Hints(wait=wait, source=source, limits=limits, daily=daily)
     return Hints(limits=limits, daily=daily, soon=_at_once(given, today))
@@ -86,7 +91,7 @@ def _waits(
         exact = _number(given.get(name, ""))
         yield "retry-after-ms", exact / 1_000 if exact else None
     yield "retry-after", _length(given.get("retry-after", ""), today)
-    yield "body", _in_details(told) or _in_message(told.message)
+    yield "body", _in_details(told) or told.wait or _in_message(told.message)
     spent = [limit.reset for limit in limits if limit.remaining is not None and limit.remaining <= 0]
     yield "reset", max((reset for reset in spent if reset), default=None)
     yield "reset", _unexplained(given, limits)
@@ -113,7 +118,7 @@ def _in_details(told: ErrorBody) -> float | None:
     for part in told.details:
         if not str(part.get("@type", "")).endswith("google.rpc.RetryInfo"):
             continue
-        delay = part.get("retryDelay")
+        delay = part.get("retryDelay", part.get("retry_delay"))
         if isinstance(delay, str) and (wait := _duration(delay)):
             return wait
         if isinstance(delay, dict):
@@ -125,7 +130,7 @@ def _in_details(told: ErrorBody) -> float | None:
 _AGAIN = re.compile(
     r"(?ai:try again|retry)\s{1,4}(?ai:in|after)\s{1,4}"
     r"(?:(?P<short>(?:\d{1,9}(?:\.\d{1,9})?(?:ms|h|m|s)){1,4})(?![a-z])"
-    r"|(?P<count>\d{1,9}(?:\.\d{1,9})?)\s{0,4}(?P<unit>(?ai:millisecond|second|minute|hour|day))(?ai:s)?\b)"
+    r"|(?P<count>\d{1,9}(?:\.\d{1,9})?)\s{0,4}(?P<unit>(?ai:millisecond|second|minute|hour|day))(?ai:s|\(s\))?(?!\w))"
 )
 _UNITS: Final = {
     "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0,

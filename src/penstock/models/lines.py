@@ -17,6 +17,10 @@ class Door(Protocol):
 
     def enter(self, call: Call) -> Turn | None: ...
 
+    def look(self) -> None:
+        """See what other processes have found out."""
+        ...
+
     def wake_at(self, call: Call) -> float:
         """When a call should look again by itself: infinity, others will tell it; minus that, in vain."""
         ...
@@ -70,6 +74,7 @@ class Line:
                     future, max(0.001, min(place.deadline, self._door.wake_at(call)) - now)
                 )
                 if not future.done():
+                    self._door.look()
                     self.drain()
             return future.result()
         except asyncio.CancelledError:

@@ -7,10 +7,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from penstock.models.base import Provider
-from penstock.models.state import Change, State, why_disabled
+from penstock.models.state import Change, State, flying, followed, why_disabled
 from penstock.models.tiers import Seat
 from penstock.policy import breaker, buckets, bulkhead, health
-from penstock.policy.breaker import Phase
 from penstock.policy.buckets import Cost, Meter
 from penstock.policy.selection import Candidate, Standing
 
@@ -20,8 +19,8 @@ KEPT: Final = 2_000
 CROWD: Final = 50.0
 """Calls under way at which a first byte may take twice as long as usual."""
 
-GENTLE: Final = 10
-"""Calls at once below which room is given one by one."""
+AGAIN: Final = 1.0
+"""Seconds after which the others are told again how many calls are under way, where that has not changed."""
 
 MANY: Final = 50
 STEADY: Final = 0.25
@@ -34,21 +33,23 @@ _TRUSTED: Final = ("closed", "slow_start")
 
 
 class Member:
-    def __init__(self, seat: Seat, provider: Provider | None, *, alone: bool) -> None:
+    def __init__(self, seat: Seat, provider: Provider | None, *, alone: bool, holder: str = "") -> None:
         self.seat = seat
         self.name = seat.name
         self.provider = provider
-        self.state = State(bucket=buckets.of_limits(seat.limits))
-        self.bulkhead = bulkhead.of_size(seat.concurrency)
+        self.state = State(bucket=buckets.of_limits(seat.limits), bulkhead=bulkhead.of_size(seat.concurrency))
         self.in_flight = 0
+        """Calls under way in this process."""
         self.pending = [0.0, 0.0, 0.0, 0.0]
         """Requests, tokens, input and output tokens of calls under way."""
         self.changes: list[Change] = []
         self.dirty = False
         self.claim_at = 0.0
         """Not before then is it worth asking for the canary's slot."""
-        self._grown_at = float("-inf")
         self._alone = alone
+        self._holder = holder
+        self._told = (0, float("-inf"))
+        """How many calls the others know of, and since when."""
         self._usual = (0, 0.0, 0.0)
         """The timeout for the first byte: from how many outcomes, when, and what."""
 
@@ -56,9 +57,8 @@ class Member:
         return f"Member({self.name!r}, {self.state.breaker.phase})"
 
     def apply(self, change: Change) -> None:
-        before = self.state.breaker.phase
+        change = followed(change)
         self.state = change(self.state)
-        self._follow(before)
         self.dirty = True
         if not self._alone:
             self.changes.append(change)
@@ -67,9 +67,24 @@ class Member:
 
     def adopt(self, state: State) -> None:
         """What another process says, or what was written before this one began."""
-        before = self.state.breaker.phase
         self.state = self._configured(state)
-        self._follow(before)
+
+    def tell(self, *, now: float) -> None:
+        """Let the others know what is under way here, if they do not."""
+        calls, since = self._told
+        if calls != self.in_flight or (calls and now - since >= AGAIN):
+            self._told = (self.in_flight, now)
+            self.apply(flying(self._holder, self.in_flight, now=now))
+
+    def under_way(self, now: float) -> int:
+        """Calls under way, here and in other processes."""
+        theirs = self.state.bulkhead.flights
+        if not theirs:
+            return self.in_flight
+        return self.in_flight + bulkhead.elsewhere(self.state.bulkhead, self._holder, now=now)
+
+    def room(self, now: float) -> int:
+        return bulkhead.room(self.state.bulkhead, self.under_way(now))
 
     def _configured(self, state: State) -> State:
         """With the limits that are configured here, whatever was configured when it was written."""
@@ -79,25 +94,21 @@ class Member:
             if limit.limit and (meter is None or not meter.own or meter.limit > limit.limit):
                 slots = () if meter is None else meter.slots
                 meters[limit.dimension] = Meter(limit=limit.limit, window=limit.window, own=True, slots=slots)
-        return state if not self.seat.limits else replace(state, bucket=replace(state.bucket, meters=meters))
-
-    def _follow(self, before: Phase) -> None:
-        after = self.state.breaker.phase
-        if after != before and after in ("slow_start", "half_open"):
-            self.bulkhead = bulkhead.restarted(self.bulkhead)
+        sized = bulkhead.sized(state.bulkhead, self.seat.concurrency)
+        return replace(state, bucket=replace(state.bucket, meters=meters), bulkhead=sized)
 
     # --- how it stands ---
 
     def standing(self, candidate: Candidate, cost: Cost, *, now: float, weigh: bool = True) -> Standing:
         """How it stands; without a weight where there is nobody to compare it with."""
         state, seat = self.state, self.seat
-        room = bulkhead.room(self.bulkhead, self.in_flight)
+        room = self.room(now)
         return Standing(
             candidate=candidate,
             disabled=seat.missing or (why_disabled(state, now=now) if state.disabled else ""),
             breaker=self.why_shut(now),
             bucket=buckets.why_not(state.bucket, cost, now=now),
-            bulkhead="" if room else bulkhead.why_not(self.bulkhead, self.in_flight),
+            bulkhead="" if room else bulkhead.why_not(state.bulkhead, self.under_way(now)),
             score=health.score(state.health, now=now) if weigh else 1.0,
             left=min(room / seat.concurrency, buckets.remaining(state.bucket, now=now)) if weigh else 1.0,
         )
@@ -145,19 +156,6 @@ class Member:
         pending[1] += sign * cost.tokens
         pending[2] += sign * cost.input_tokens
         pending[3] += sign * cost.output_tokens
-
-    def went_well(self, *, began: float, now: float) -> None:
-        """A call that has just ended succeeded: there may be room for one more.
-
-        While there is little room, one more in the time of one call: several answers that arrive
-        together prove no more than one of them does.
-        """
-        flights, before = self.in_flight + 1, self.bulkhead.limit
-        if before < GENTLE and began < self._grown_at:
-            flights = min(flights, int(before) - 1)
-        self.bulkhead = bulkhead.succeeded(self.bulkhead, in_flight=flights, now=now)
-        if self.bulkhead.limit > before:
-            self._grown_at = now
 
     def owed(self) -> Cost:
         requests, tokens, given, taken = self.pending

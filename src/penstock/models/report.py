@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from difflib import get_close_matches
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
+from penstock.models.base import Listing, ModelError, Provider
 from penstock.models.errors import FaultKind
 from penstock.models.members import Member
 from penstock.models.state import why_disabled
@@ -15,10 +17,15 @@ from penstock.models.tiers import Tiers
 from penstock.policy import buckets, bulkhead, health, throttle
 from penstock.policy.buckets import ONE
 
+SHOWN: Final = 5
+"""Models that are named where one is not there."""
+
 
 class ModelReport(Struct, frozen=True, kw_only=True):
     name: str
     tiers: tuple[str, ...]
+    origin: str = ""
+    """Where it comes from, if not from a configuration."""
     lane: int
     status: str
     """`well`, `busy`, `limited`, `recovering`, `open` or `off`."""
@@ -41,6 +48,8 @@ class ModelReport(Struct, frozen=True, kw_only=True):
     """Share of calls that are kept back here."""
     in_flight: int = 0
     """In this process."""
+    elsewhere: int = 0
+    """In other processes."""
     limit: int
     left: Mapping[str, tuple[float, float]] = {}
     """What is left of each bucket, and its limit."""
@@ -73,7 +82,7 @@ def report(member: Member, tiers: Tiers, *, now: float) -> ModelReport:
     state, seat = member.state, member.seat
     shut = member.why_shut(now)
     limited = buckets.why_not(state.bucket, ONE, now=now)
-    full = bulkhead.why_not(member.bulkhead, member.in_flight)
+    full = bulkhead.why_not(state.bulkhead, member.under_way(now))
     off = seat.missing or why_disabled(state, now=now)
     phase = state.breaker.phase
     status = (
@@ -88,9 +97,11 @@ def report(member: Member, tiers: Tiers, *, now: float) -> ModelReport:
     at = member.free_at(ONE, now=now)
     probe = state.breaker.probe_at
     named = tuple(name for name, seats in tiers.order if member.name in seats)
+    last = member.name in (*tiers.backups, tiers.last_resort)
     return ModelReport(
         name=member.name,
-        tiers=named or (("last resort",) if member.name == tiers.last_resort else ()),
+        tiers=named or (("last resort",) if last else ()),
+        origin=seat.origin,
         lane=seat.lane,
         status=status,
         why=off or shut or limited or full,
@@ -107,9 +118,23 @@ def report(member: Member, tiers: Tiers, *, now: float) -> ModelReport:
         score=health.score(state.health, now=now),
         throttled=throttle.chance(state.throttle, now=now),
         in_flight=member.in_flight,
-        limit=min(member.bulkhead.most, int(member.bulkhead.limit)),
+        elsewhere=member.under_way(now) - member.in_flight,
+        limit=min(state.bulkhead.most, int(state.bulkhead.limit)),
         left={
             name: (buckets.left(meter, now=now), meter.limit) for name, meter in state.bucket.meters.items()
         },
         first_byte=member.first_byte(now=now),
     )
+
+
+async def instead(provider: Provider, model: str) -> str:
+    """What to set where there is no such model: those that its provider offers, the closest first."""
+    try:
+        names = list(await provider.offered()) if isinstance(provider, Listing) else []
+    except ModelError:
+        names = []
+    what = "name another in [models.tiers] of penstock.toml"
+    if not names:
+        return what
+    some = get_close_matches(model, names, n=SHOWN, cutoff=0.0)
+    return f"it offers {', '.join(some)}{' …' if len(names) > len(some) else ''}: {what}"

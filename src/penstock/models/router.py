@@ -27,7 +27,7 @@ from penstock.models.desk import LAST, TRIES, Desk
 from penstock.models.hedging import race
 from penstock.models.members import Member
 from penstock.models.prices import Prices
-from penstock.models.report import ModelReport, Tested, report
+from penstock.models.report import ModelReport, Tested, instead, report
 from penstock.models.shared import MemoryShared, Shared
 from penstock.models.state import enabled
 from penstock.models.tiers import Tiers
@@ -63,7 +63,7 @@ class Router:
         self._numbers = count(1)
         shared = shared or MemoryShared(self.clock)
         members = {
-            name: Member(seat, providers.get(seat.provider), alone=shared.alone)
+            name: Member(seat, providers.get(seat.provider), alone=shared.alone, holder=self._holder)
             for name, seat in tiers.seats.items()
         }
         self._desk = Desk(members, shared, self.clock, holder=self._holder, chance=chance)
@@ -183,12 +183,10 @@ class Router:
         try:
             answer = await member.provider.chat(seat.model, request)
         except ModelError as error:
-            return Tested(
-                name=model,
-                seconds=self.clock.now() - began,
-                kind=error.fault.kind,
-                message=error.fault.message,
-            )
+            seconds, message = self.clock.now() - began, error.fault.message
+            if error.fault.action == "hold" and error.fault.kind != "quota_exhausted":
+                message = f"{message}; {await instead(member.provider, seat.model)}".lstrip("; ")
+            return Tested(name=model, seconds=seconds, kind=error.fault.kind, message=message)
         member.apply(enabled)
         self._desk.flush()
         seconds = self.clock.now() - began
@@ -272,16 +270,24 @@ class Router:
             turn = desk.admit(call, last=False)
             if turn is not None:
                 return turn
-        shed = ""
         if self.tiers.when_busy == "wait" or not self._has_last(call):
-            turn, shed = await self._wait(call)
+            turn = await self._waited(call)
             if turn is not None:
                 return turn
         if call.errors and call.errors[-1].fault.action in ("other_once", "shrink"):
             raise call.errors[-1]
         turn = desk.admit(call)
         if turn is None:
-            raise self._unavailable(call, shed, shed=bool(shed))
+            raise self._unavailable(call)
+        return turn
+
+    async def _waited(self, call: Call) -> Turn | None:
+        """A turn after waiting for it. None: nobody will be there in time. `Shed`: they are, and are busy."""
+        turn, shed = await self._wait(call)
+        if turn is None and shed:
+            turn = self._desk.admit(call, last=False)
+            if turn is None and self._desk.wake_at(call) > float("-inf"):
+                raise self._unavailable(call, shed, shed=True)
         return turn
 
     async def _wait(self, call: Call) -> tuple[Turn | None, str]:

@@ -13,12 +13,14 @@ from typing import ClassVar, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.models.errors import REJECTED, UNWELL, Fault
+from penstock.models.errors import NAME_ANOTHER, REJECTED, UNWELL, Fault
 from penstock.policy import breaker as breakers
 from penstock.policy import buckets, throttle
+from penstock.policy import bulkhead as bulkheads
 from penstock.policy import health as healths
 from penstock.policy.breaker import Breaker, Cause, Ticket
 from penstock.policy.buckets import Bucket, Cost, Limit
+from penstock.policy.bulkhead import Bulkhead
 from penstock.policy.health import Health
 from penstock.policy.moments import Timed
 from penstock.policy.throttle import Throttle
@@ -35,6 +37,7 @@ class State(Timed, frozen=True, kw_only=True):
 
     breaker: Breaker = breakers.CLOSED
     bucket: Bucket = Bucket()
+    bulkhead: Bulkhead = Bulkhead()
     throttle: Throttle = throttle.FREE
     health: Health = healths.UNKNOWN
     disabled: str = ""
@@ -54,6 +57,8 @@ class Ended(Struct, frozen=True, kw_only=True):
     used: Cost
     pending: Cost
     """Reserved by calls that are still under way."""
+    flights: int
+    """Calls that were under way with it, in all processes, itself included."""
     limits: tuple[Limit, ...] = ()
     began: float
     now: float
@@ -88,6 +93,9 @@ def succeeded(ended: Ended, *, seconds: float, first_byte: float) -> Change:
         return State(
             breaker=breakers.succeeded(state.breaker, ended.ticket),
             bucket=_settled(state.bucket, ended, ok=True),
+            bulkhead=bulkheads.succeeded(
+                state.bulkhead, in_flight=ended.flights, now=ended.now, began=ended.began
+            ),
             throttle=_counted(state.throttle, ended.now, accepted=True),
             health=healths.observed(
                 state.health, ok=True, now=ended.now, seconds=seconds, first_byte=first_byte
@@ -130,7 +138,9 @@ def failed(ended: Ended, fault: Fault, *, hint: float | None, crowded: bool, dra
         if fault.kind == "auth":
             return barred(state)
         if fault.action == "hold":
-            return replace(state, disabled="there is no such model", disabled_until=now + ABSENT)
+            return replace(
+                state, disabled=f"there is no such model: {NAME_ANOTHER}", disabled_until=now + ABSENT
+            )
         return state
 
     return change
@@ -152,6 +162,31 @@ def _unwell(ended: Ended, fault: Fault, *, hint: float | None, crowded: bool, ac
         )
 
     return change
+
+
+def overfull(ended: Ended) -> Change:
+    """The provider had too much to do at once."""
+    return lambda state: replace(
+        state, bulkhead=bulkheads.overloaded(state.bulkhead, began=ended.began, now=ended.now)
+    )
+
+
+def flying(holder: str, calls: int, *, now: float) -> Change:
+    """How many calls a process has under way."""
+    return lambda state: replace(state, bulkhead=bulkheads.told(state.bulkhead, holder, calls, now=now))
+
+
+def followed(change: Change) -> Change:
+    """The change, and a slow start where it has brought the provider back."""
+
+    def both(state: State) -> State:
+        after = change(state)
+        phase = after.breaker.phase
+        if phase == state.breaker.phase or phase not in ("slow_start", "half_open"):
+            return after
+        return replace(after, bulkhead=bulkheads.restarted(after.bulkhead))
+
+    return both
 
 
 def on_breaker(change: Callable[[Breaker], Breaker]) -> Change:

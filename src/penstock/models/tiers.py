@@ -44,6 +44,8 @@ class Seat(Struct, frozen=True, kw_only=True):
     """Ask it for streams: only then does a late first byte mean anything."""
     missing: str = ""
     """Why it cannot be called as things are configured."""
+    origin: str = ""
+    """Where it comes from, if not from a configuration."""
     fingerprint: str = ""
     """Changes with the key and the address: what was found out about others is not about this one."""
 
@@ -64,10 +66,13 @@ class Tiers(Struct, frozen=True, kw_only=True):
     """Tiers by name with the names of their seats: the best tier first, its preferred seat first."""
     default: str = ""
     """The tier of a call that names none; the first where nothing is said."""
+    backups: tuple[str, ...] = ()
+    """Models behind all tiers, mostly local ones: asked before anybody has to wait."""
     last_resort: str = EXTRACTIVE
-    """Answers when nobody else can. Empty: nobody does."""
+    """Stands in where no model is to be had: down, off, out of budget. Empty: nobody does."""
     when_busy: WhenBusy = "wait"
-    """What comes first when all models are merely busy: a place in the queue, or the last resort."""
+    """Where all models are merely busy, a call waits and is turned away in the end; or the last resort
+    answers it at once."""
     embeddings: tuple[str, ...] = ()
     """Seats that embed. They are one model at several providers: vectors of two models do not mix."""
     lane: int | None = None
@@ -100,6 +105,8 @@ class ModelsTable(Struct, frozen=True, kw_only=True):
     tiers: Mapping[str, tuple[SeatTable, ...]] = {}
     prices: Mapping[str, Price] = {}
     default: str = ""
+    backups: tuple[SeatTable, ...] = ()
+    """The models in a `last_resort` that is a list."""
     last_resort: Literal["extractive", "none"] = "extractive"
     when_busy: WhenBusy = "wait"
     embeddings: tuple[SeatTable, ...] = ()
@@ -108,7 +115,10 @@ class ModelsTable(Struct, frozen=True, kw_only=True):
 
 
 NOTHING_SAID: Final = ModelsTable()
-_KEYS: Final = ModelsTable.__struct_fields__
+USUAL: Final = ("best", "standard", "local")
+"""The tiers that there may be where none is configured."""
+
+_KEYS: Final = tuple(name for name in ModelsTable.__struct_fields__ if name != "backups")
 
 
 def read_table(raw: Any, *, file: str = "") -> tuple[ModelsTable, list[Problem]]:
@@ -125,6 +135,7 @@ def read_table(raw: Any, *, file: str = "") -> tuple[ModelsTable, list[Problem]]
         if name not in _KEYS:
             wrong(f"models.{name}", "unknown setting", did_you_mean(name, _KEYS))
     found: dict[str, Any] = {}
+    raw = _backed(raw, found, wrong)
     plain = {
         name: raw[name] for name in ("default", "last_resort", "when_busy", "lane", "hedge") if name in raw
     }
@@ -141,11 +152,24 @@ def read_table(raw: Any, *, file: str = "") -> tuple[ModelsTable, list[Problem]]
     found["embeddings"] = _seats(raw.get("embeddings", []), "models.embeddings", wrong)
     found["prices"] = _prices(raw.get("prices", {}), wrong)
     default = found.get("default", "")
-    if default and default not in tiers:
-        wrong("models.default", f"there is no tier {default!r}", did_you_mean(default, list(tiers)))
+    if default and default not in (tiers or USUAL):
+        wrong("models.default", f"there is no tier {default!r}", did_you_mean(default, list(tiers or USUAL)))
     if (lane := found.get("lane")) is not None and lane < 0:
         wrong("models.lane", "must be 0 or more")
     return ModelsTable(**found), problems
+
+
+def _backed(raw: Mapping[str, Any], found: dict[str, Any], wrong: Any) -> Mapping[str, Any]:
+    """A `last_resort` that is a list: models, and `extractive` at its end where that is wanted too."""
+    last = raw.get("last_resort")
+    if not isinstance(last, Sequence) or isinstance(last, str):
+        return raw
+    named = [one for one in last if one != "extractive"]
+    if "extractive" in last and last[-1] != "extractive":
+        wrong("models.last_resort", "extractive comes last: nobody is asked after it")
+    if named:
+        found["backups"] = _seats(named, "models.last_resort", wrong)
+    return {**raw, "last_resort": "extractive" if "extractive" in last else "none"}
 
 
 def _seats(raw: Any, where: str, wrong: Any) -> tuple[SeatTable, ...]:

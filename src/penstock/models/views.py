@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from penstock.models.base import Provider, Request, Usage
 from penstock.models.calls import Group, UnknownModel
-from penstock.models.desk import LAST, Desk
+from penstock.models.desk import BACKUP, LAST, Desk
 from penstock.models.members import Member
 from penstock.models.prices import FREE, Prices, cost, price_of
 from penstock.models.tiers import Seat, Tiers
@@ -66,7 +66,8 @@ class Views:
         start = self._names.index(name) if name in self._names else 0
         groups: list[Group] = []
         seen: set[str] = set()
-        for number, (_, seats) in enumerate(tiers.order[start:], start):
+        ranked = [*enumerate((seats for _, seats in tiers.order[start:]), start), (BACKUP, tiers.backups)]
+        for number, seats in ranked:
             new = [one for one in seats if one not in seen]
             seen.update(new)
             if new:
@@ -100,7 +101,8 @@ class Views:
             provider=provider, model=rest, lane=like.lane if like else 1,
             fingerprint=like.fingerprint if like else "",
         )  # fmt: skip
-        member = Member(seat, self._providers[provider], alone=self._desk.shared.alone)
+        alone, holder = self._desk.shared.alone, self._desk.holder
+        member = Member(seat, self._providers[provider], alone=alone, holder=holder)
         self._desk.add(member)
         return member
 

@@ -9,13 +9,16 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.errors import PenstockError
-from penstock.knowledge.embed import WordLlama
-from penstock.knowledge.search import Entry, Evidence, Found, Search, entry_of
+from penstock.knowledge.entries import Entry, Evidence, Found, entry_of
 from penstock.planner.context import Budget, Count, cost_of, counter, described, fill
 from penstock.tools.base import Catalog, Tool
+
+if TYPE_CHECKING:
+    from penstock.knowledge.embed import Embedder
+    from penstock.knowledge.search import Search
 
 FRESH: Final = 2.0
 """Seconds for which the catalog is taken to be as it was."""
@@ -28,12 +31,19 @@ async def _nothing() -> None:
     """Nothing to wait for."""
 
 
+def _embedded() -> Embedder | None:
+    from penstock.knowledge.embed import chosen
+
+    return chosen()
+
+
 class ToolFinder:
     def __init__(
         self,
         catalog: Catalog,
         *,
         budget: Budget | None = None,
+        embedder: Callable[[], Embedder | None] = _embedded,
         kept: Path | None = None,
         evidence: Evidence | None = None,
         about: Callable[[str], str] = lambda _server: "",
@@ -42,6 +52,8 @@ class ToolFinder:
     ) -> None:
         self.budget = budget or Budget()
         self._catalog = catalog
+        self._embedder = embedder
+        """Called once, in a worker thread, by the first question. None: words have to do."""
         self._kept = kept
         self._evidence = evidence
         self._about = about
@@ -81,7 +93,7 @@ class ToolFinder:
                 await asyncio.to_thread(self._refresh)
                 self._checked = self._clock()
             assert self._search is not None  # noqa: S101 - made by the first refresh
-            return self._search.find(intent, limit=limit, context=context)
+            return await asyncio.to_thread(self._search.find, intent, limit=limit, context=context)
 
     def costs(self, count: Count) -> dict[str, int]:
         """What every tool would cost if clients were shown all of them."""
@@ -90,7 +102,9 @@ class ToolFinder:
 
     def _refresh(self) -> None:
         if self._search is None:
-            self._search = Search(_embedder(), kept=self._kept, evidence=self._evidence)
+            from penstock.knowledge.search import Search
+
+            self._search = Search(self._embedder(), kept=self._kept, evidence=self._evidence)
         self._look()
         self._search.update(entry for _, entry in self._seen.values())
 
@@ -102,9 +116,12 @@ class ToolFinder:
                 tool = self._catalog.find(id)
             except PenstockError:
                 continue  # refused until somebody approves it: nothing to offer
+            about = self._about(id.partition(":")[0])
             before = self._seen.get(id)
-            same = before is not None and before[0] is tool
-            now[id] = before if same and before else (tool, entry_of(tool, self._about(id.partition(":")[0])))
+            if before is not None and before[0] is tool and before[1].about == about:
+                now[id] = before
+            else:
+                now[id] = (tool, entry_of(tool, about))
         self._seen = now
 
     def _shown(self, found: Found, *, schemas: bool) -> dict[str, Any]:
@@ -112,14 +129,6 @@ class ToolFinder:
         if not schemas:
             return {"id": tool.id, "description": _first(tool.description), "score": found.score}
         return {**described(tool), "effect": tool.effect, "score": found.score}
-
-
-def _embedder() -> WordLlama | None:
-    """The vectors that are installed; without any, words have to do."""
-    try:
-        return WordLlama()
-    except PenstockError:
-        return None
 
 
 def _first(text: str) -> str:

@@ -6,6 +6,7 @@ spread apart, and the same run waits the same time wherever it is replayed.
 
 from __future__ import annotations
 
+from math import inf
 from zlib import crc32
 
 from penstock.workflow.spec import Effect, Retry
@@ -13,18 +14,26 @@ from penstock.workflow.spec import Effect, Retry
 LONGEST = 60.0
 """Seconds: doubling goes no further than this, or than the first wait if that is longer."""
 
+PATIENCE = 300.0
+"""Seconds: who asks for a longer wait than this is asked again after it all the same."""
+
 NEVER = frozenset({"arguments", "cancelled", "expression", "orphaned", "output", "state", "unsupported"})
 """Kinds of failure that another attempt cannot change."""
 
 ONCE = Retry()
 
 
-def delay(retry: Retry, *, attempt: int, seed: str) -> float:
-    """Seconds to wait after the given attempt failed."""
+def delay(retry: Retry, *, attempt: int, seed: str, asked: float = 0.0) -> float:
+    """Seconds to wait after the given attempt failed, and no fewer than were `asked` for."""
     longest = max(LONGEST, retry.backoff)
     wait = min(retry.backoff * 2.0 ** min(attempt - 1, 32), longest)
     spread = crc32(f"{seed}#{attempt}".encode()) / 0xFFFFFFFF
-    return min(wait * (1.0 + retry.jitter * (2.0 * spread - 1.0)), longest)
+    planned = min(wait * (1.0 + retry.jitter * (2.0 * spread - 1.0)), longest)
+    if (
+        not 0.0 < asked < inf
+    ):  # infinity: waiting is said to change nothing, and `retry` wants it all the same
+        return planned
+    return max(planned, min(asked, PATIENCE) * (1.0 + retry.jitter * spread))
 
 
 def retries(retry: Retry, *, attempt: int, kind: str, name: str) -> bool:

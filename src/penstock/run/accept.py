@@ -57,7 +57,7 @@ def command(run: Run, fact: CommandReceived, now: float, batch: list[Event]) -> 
     asked = fact.command
     if asked.id in run.commands:
         return
-    wrong = "; ".join(map(str, fact.problems)) or _refusal(run, asked)
+    wrong = "; ".join(map(str, fact.problems)) or refusal(run, asked)
     event: Event
     if wrong:
         name = str(type(asked).__struct_config__.tag)
@@ -75,7 +75,7 @@ def command(run: Run, fact: CommandReceived, now: float, batch: list[Event]) -> 
         batch.append(event)
 
 
-def _refusal(run: Run, asked: Command) -> str:
+def refusal(run: Run, asked: Command) -> str:
     """Why the command cannot be accepted; empty when it can."""
     if run.ended:
         return f"the run has ended ({run.status_})"

@@ -13,6 +13,8 @@ from penstock.policy import approval
 from penstock.run import usage
 from penstock.run.choosing import chosen_by_human
 from penstock.run.commands import Decide
+from penstock.run.effects import PrepareCall
+from penstock.run.emit import emit
 from penstock.run.events import (
     BudgetWarned,
     DecisionMade,
@@ -23,7 +25,6 @@ from penstock.run.events import (
     TaskFailed,
     TaskSkipped,
 )
-from penstock.run.evolve import evolve
 from penstock.run.facts import CallPrepared, CommandReceived, DecisionExpired, TaskReturned
 from penstock.run.state import BACKOFF, RUNNING, WAITING, Run, place
 from penstock.run.summary import summarise
@@ -61,7 +62,7 @@ def approve(run: Run, fact: CallPrepared, now: float, batch: list[Event]) -> Non
     step = run.graph.workflow.steps[i]
     if fact.error:
         failed = (step.id, fact.error, fact.kind, "", fact.iteration, fact.item, attempt)
-        _emit(run, batch, TaskFailed(run.seq + 1, now, *failed))
+        emit(run, batch, TaskFailed(run.seq + 1, now, *failed))
         return
     about = f"{step.id}" if fact.item is None else f"{step.id}, item {fact.item}"
     summary = summarise(run, f"{about} would call {fact.call['uses']}.", call=fact.call, step=i)
@@ -69,7 +70,7 @@ def approve(run: Run, fact: CallPrepared, now: float, batch: list[Event]) -> Non
         run.seq + 1, now, new_id(run), "approval", summary, step.id, fact.iteration, fact.item, APPROVAL,
         fact.call, fact.digest, _deadline(run, now), {"edit": _ARGS}, attempt,
     )  # fmt: skip
-    _emit(run, batch, event)
+    emit(run, batch, event)
 
 
 def _deadline(run: Run, now: float) -> float | None:
@@ -85,6 +86,28 @@ def _runs(run: Run, fact: CallPrepared) -> bool:
     if fact.item is None:
         return run.phase[i] == RUNNING and run.attempts.get(i, 1) == fact.attempt
     return i in run.maps and run.maps[i].running.get(fact.item) == fact.attempt
+
+
+def needs_approval(run: Run, i: int, item: int | None) -> bool:
+    """Whether a person has to be asked first; if so, the call is made ready to be shown."""
+    if i not in run.graph.guarded or (item is None and i in run.graph.for_each):
+        return False
+    at = place(i, item)
+    if at in run.approved:
+        return False
+    if at in run.unasked:
+        run.unasked.discard(at)
+        return False
+    if at not in run.preparing:
+        run.preparing.add(at)
+        iteration = run.iterations.get(i, 1)
+        if item is None:
+            attempt = run.attempts[i] + 1 if i in run.attempts else 1
+        else:
+            state = run.maps[i]
+            attempt = state.backoff.get(item, state.base) + 1
+        run.wanted.append(PrepareCall(i, iteration, item, attempt))
+    return True
 
 
 def still_to_start(run: Run, fact: CallPrepared) -> bool:
@@ -104,28 +127,31 @@ def over_budget(run: Run, i: int, now: float, batch: list[Event]) -> bool:
         name, step = _budget_name(key)
         if used >= limit:
             if not any(asked.kind == "budget" for asked in run.decisions.values()):
-                _emit(run, batch, BudgetWarned(run.seq + 1, now, name, used, limit, step))
+                emit(run, batch, BudgetWarned(run.seq + 1, now, name, used, limit, step))
                 _ask_for_more(run, key, used, limit, now, batch)
             return True
         if used >= usage.NEARLY * limit and key not in run.warned:
-            _emit(run, batch, BudgetWarned(run.seq + 1, now, name, used, limit, step))
+            emit(run, batch, BudgetWarned(run.seq + 1, now, name, used, limit, step))
     return False
 
 
 def _ask_for_more(run: Run, key: str, used: float, limit: float, now: float, batch: list[Event]) -> None:
     name, step = _budget_name(key)
     whose = f"of {step} " if step else ""
-    summary = (
-        f"The budget {whose}for {name} is spent: {used:g} of {limit:g}. raise gives more "
-        f'(args {{"{name}": AMOUNT}}, or twice as much), finish ends with what there is, abort stops the run.'
+    unit, amount = (" seconds", "SECONDS") if name == "wall" else ("", "AMOUNT")
+    spent = f"{usage.figure(used)} of {usage.figure(limit)}{unit}"
+    summary = summarise(
+        run,
+        f"The budget {whose}for {name} is spent: {spent}.\n"
+        f'raise gives more (args {{"{name}": {amount}}}, or twice as much), finish ends with what there is, '
+        "abort stops the run.",
     )
-    summary = summarise(run, summary)
     numbers = {"type": "object", "additionalProperties": {"type": "number", "exclusiveMinimum": used}}
     event = DecisionRequired(
         run.seq + 1, now, new_id(run), "budget", summary, None, 1, None, BUDGET,
         {"budget": key, "used": used, "limit": limit}, schema={"raise": numbers}, holds=True,
     )  # fmt: skip
-    _emit(run, batch, event)
+    emit(run, batch, event)
 
 
 def _budget_name(key: str) -> tuple[str, StepId | None]:
@@ -194,17 +220,19 @@ def _bad_raise(question: DecisionRequired, args: Mapping[str, Any] | None) -> st
     if not isinstance(given, int | float) or isinstance(given, bool) or list(args) != [name]:
         return f'raise takes one number: args {{"{name}": AMOUNT}}'
     used = question.call["used"]
-    return "" if given > used else f"{given:g} would not help: {used:g} is used already"
+    if given > used:
+        return ""
+    return f"{usage.figure(given)} would not help: {usage.figure(used)} is used already"
 
 
 def answer(run: Run, fact: CommandReceived, now: float, batch: list[Event]) -> TaskReturned | None:
     """Carry out an answer that counts. An output that it gives to a task is returned, to be taken in."""
     asked: Any = fact.command
     question: Any = run.decisions[asked.decision]
-    _emit(run, batch, _made(run, question, asked)(run.seq + 1, now))
+    emit(run, batch, _made(run, question, asked)(run.seq + 1, now))
     if asked.verb == "respond" and (said := asked.message or (asked.args or {}).get("message")):
         entry = {"role": "human", "text": str(said), "by": asked.by, "at": now}
-        _emit(run, batch, StateUpdated(run.seq + 1, now, {"messages": [entry]}))
+        emit(run, batch, StateUpdated(run.seq + 1, now, {"messages": [entry]}))
     if question.kind == "route" and asked.verb == "respond":
         i = run.graph.index[question.step]
         chosen_by_human(run, i, asked.args["target"], asked.by, now, batch)
@@ -213,7 +241,7 @@ def answer(run: Run, fact: CommandReceived, now: float, batch: list[Event]) -> T
     if asked.verb == "accept":
         return _given(run, question, asked, fact)
     for make in _endings(question, asked):
-        _emit(run, batch, make(run.seq + 1, now))
+        emit(run, batch, make(run.seq + 1, now))
     return None
 
 
@@ -260,6 +288,17 @@ def _given(run: Run, question: DecisionRequired, asked: Decide, fact: CommandRec
     return TaskReturned(i, output, question.iteration, question.item, question.attempt)
 
 
+def withdraw(run: Run, now: float, batch: list[Event]) -> None:
+    """Put on record that nobody needs an answer any more: what was asked about begins again."""
+    for asked in run.withdrawn:
+        event = DecisionMade(
+            run.seq + 1, now, asked.decision, "withdrawn", asked.step, asked.iteration, asked.item, "",
+            f"{asked.step} is opened again", None, asked.kind,
+        )  # fmt: skip
+        emit(run, batch, event)
+    run.withdrawn.clear()
+
+
 def expired(run: Run, fact: DecisionExpired, now: float, batch: list[Event]) -> None:
     """Nobody answered in time: a call is not made then; a decision point goes on as the workflow said."""
     question = run.decisions.get(fact.decision)
@@ -271,13 +310,8 @@ def expired(run: Run, fact: DecisionExpired, now: float, batch: list[Event]) -> 
         run.seq + 1, now, question.decision, verb, question.step, question.iteration, question.item,
         "timeout", "nobody answered in time", None, question.kind,
     )  # fmt: skip
-    _emit(run, batch, event)
+    emit(run, batch, event)
     if asks:
         late = Decide(decision=question.decision, verb=verb, message="nobody approved it in time")
         for make in _endings(question, late):
-            _emit(run, batch, make(run.seq + 1, now))
-
-
-def _emit(run: Run, batch: list[Event], event: Event) -> None:
-    evolve(run, event)
-    batch.append(event)
+            emit(run, batch, make(run.seq + 1, now))

@@ -20,6 +20,7 @@ from penstock.run.effects import BreakTie
 from penstock.run.events import DecisionRequired, Event, RouteDecided, TaskSkipped
 from penstock.run.evolve import evolve
 from penstock.run.facts import TieBroken
+from penstock.run.scope import look_up
 from penstock.run.state import DORMANT, FAILED, SKIPPED, SUCCEEDED, Run
 from penstock.workflow import spec
 from penstock.workflow.expr import Expression, Failure
@@ -66,7 +67,7 @@ def _asking(run: Run, i: int) -> Asking:
 
 
 def _evaluate(run: Run, i: int, expression: Expression) -> Any:
-    value = expression.evaluate(lambda path: run.look_up(path, i))
+    value = expression.evaluate(lambda path: look_up(run, path, i))
     if isinstance(value, Failure):
         own = ("steps", run.graph.ids[i])
         why = too_large(run, [(*own, *path) if path[0] == "output" else path for path in expression.reads])

@@ -8,11 +8,14 @@ the rest are taken in the order they came.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+import msgspec
 from msgspec import Struct
 
+from penstock.errors import DefinitionError, Problem
 from penstock.ids import CommandId, DecisionId, StepId
+from penstock.workflow.findings import did_you_mean
 from penstock.workflow.spec import Step
 
 
@@ -124,3 +127,39 @@ Command = (
 
 OVERTAKING = (Abort, Pause)
 """Commands that do not wait their turn."""
+
+
+def kinds() -> dict[str, type[Command]]:
+    """Every command by its name on the wire."""
+    return {str(kind.__struct_config__.tag): kind for kind in get_args(Command)}
+
+
+def read(data: Mapping[str, Any]) -> Command:
+    """A command from plain data, `{"command": NAME, …}`; steps may be written as in a workflow file.
+
+    Raises `DefinitionError` when it is none.
+    """
+    known = kinds()
+    name = data.get("command")
+    kind = known.get(name) if isinstance(name, str) else None
+    if kind is None:
+        hint = did_you_mean(str(name), known) or f"there are {', '.join(known)}"
+        raise DefinitionError([Problem(f"there is no command {name!r}", hint)])
+    names = [field.encode_name for field in msgspec.structs.fields(kind)]
+    for key in data:
+        if key not in (*names, "command"):
+            hint = did_you_mean(key, names) or f"it takes {', '.join(names)}"
+            raise DefinitionError([Problem(f"{name} takes no {key!r}", hint)])
+    try:
+        command: Command = msgspec.convert(_with_steps(data), kind)
+    except msgspec.ValidationError as error:
+        raise DefinitionError([Problem(str(error), where=name or "")]) from None
+    return command
+
+
+def _with_steps(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    if "steps" not in data:
+        return data
+    from penstock.workflow.read import steps_from
+
+    return {**data, "steps": msgspec.to_builtins(steps_from(data["steps"]))}

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from penstock.ids import StepId
-from penstock.run.state import Run, control_key, dig
+from penstock.run.scope import control_key, dig
+from penstock.run.state import Run
 from penstock.workflow.expr import MISSING, Path
 from penstock.workflow.graph import Graph
 

@@ -51,13 +51,15 @@ class ExpandMap(_Effect, frozen=True, gc=False):
 
 
 class StartTimer(_Effect, frozen=True, gc=False):
-    """Report `BackoffElapsed` after `delay` seconds."""
+    """Report `BackoffElapsed` after `delay` seconds, or at `until`, in seconds since the epoch."""
 
     step: int
     iteration: int
     item: int | None
     attempt: int
     delay: float
+    until: float | None = None
+    """Of a wait that began in another process: what is left of it counts."""
 
 
 class CancelTasks(_Effect, frozen=True, gc=False):
@@ -252,14 +254,18 @@ def owed(run: Run) -> list[Owed]:
             if state.count < 0:
                 asked.append(ExpandMap(i, iteration))
             asked += [_owed_task(run, i, iteration, item, n) for item, n in state.running.items()]
-            asked += [StartTimer(i, iteration, item, n, 0.0) for item, n in state.backoff.items()]
+            asked += [_owed_wait(run, i, iteration, item, n) for item, n in state.backoff.items()]
         elif phase == RUNNING:
             asked.append(_owed_task(run, i, iteration, None, attempt))
         elif phase == BACKOFF:
-            asked.append(StartTimer(i, iteration, None, attempt, 0.0))
+            asked.append(_owed_wait(run, i, iteration, None, attempt))
     for question in run.decisions.values():
         asked += _question(question)  # type: ignore[arg-type]  # only of two kinds
     return asked
+
+
+def _owed_wait(run: Run, i: int, iteration: int, item: int | None, attempt: int) -> StartTimer:
+    return StartTimer(i, iteration, item, attempt, 0.0, run.resting_until.get(place(i, item)))
 
 
 def _owed_task(run: Run, i: int, iteration: int, item: int | None, attempt: int) -> StartTask | CheckGate:

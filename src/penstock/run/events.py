@@ -99,7 +99,7 @@ class TaskFailed(_Event, frozen=True, tag="task_error", gc=False):
     step: StepId
     error: str
     kind: str = "error"
-    """`error timeout cancelled expression arguments output state child orphaned`."""
+    """`error timeout cancelled unavailable expression arguments output state child orphaned`."""
     name: str = ""
     iteration: int = 1
     item: int | None = None
@@ -317,6 +317,8 @@ class WorkflowCompleted(_Event, frozen=True, tag="workflow_complete", gc=False):
     status: Literal["succeeded", "failed", "partial"]
     outputs: Mapping[str, Any] = {}
     reason: str = ""
+    then: Literal["", "on_complete", "on_failure"] = ""
+    """The key that names the workflow which is owed a run after this one."""
 
 
 class WorkflowAborted(_Event, frozen=True, tag="workflow_abort", gc=False):

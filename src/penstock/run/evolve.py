@@ -41,6 +41,7 @@ from penstock.run.events import (
     WorkflowResumed,
     WorkflowStarted,
 )
+from penstock.run.map_state import MapState
 from penstock.run.questions import answer, ask, begin_gate, check_gate
 from penstock.run.release import (
     close_map,
@@ -61,7 +62,6 @@ from penstock.run.state import (
     SUCCEEDED,
     WAITING,
     Injection,
-    MapState,
     Run,
     place,
 )
@@ -97,6 +97,7 @@ def _start(run: Run, event: TaskStarted) -> None:
         if item in state.backoff:
             del state.backoff[item]
             run.timers -= 1
+            run.resting_until.pop((i, item), None)
         elif item == state.next:
             state.next += 1
         state.running[item] = event.attempt
@@ -107,6 +108,7 @@ def _start(run: Run, event: TaskStarted) -> None:
     phase = run.phase
     if phase[i] == BACKOFF:
         run.timers -= 1
+        run.resting_until.pop((i, -1), None)
     phase[i] = RUNNING
     if event.attempt != 1:
         run.attempts[i] = event.attempt
@@ -200,6 +202,7 @@ def _fail(run: Run, event: TaskFailed) -> None:
         run.phase[i] = BACKOFF
         run.timers += 1
         run.attempts[i] = event.attempt
+        run.resting_until[i, -1] = event.at + event.retry_in
         return
     run.phase[i] = FAILED
     run.ended_at[i] = event.seq
@@ -236,6 +239,7 @@ def _fail_item(run: Run, i: int, item: int, event: TaskFailed) -> None:
     if event.retry_in is not None:
         state.backoff[item] = event.attempt
         run.timers += 1
+        run.resting_until[i, item] = event.at + event.retry_in
         return
     if run.stopping and event.kind == "cancelled":
         return  # it did not fail; it was not let finish
@@ -243,7 +247,7 @@ def _fail_item(run: Run, i: int, item: int, event: TaskFailed) -> None:
     state.done += 1
     state.errors[item] = event.error
     if state.failed is None and run.graph.workflow.steps[i].on_item_error == "fail":
-        state.failed = item
+        state.failed, state.kind = item, event.kind
 
 
 def _skip(run: Run, event: TaskSkipped) -> None:
@@ -368,7 +372,7 @@ def _resume(run: Run, event: WorkflowResumed) -> None:
     run.pauses.discard(event.by)
     if event.by in ("process", "fork"):
         run.pauses.discard("storage")  # it was another process's trouble
-    run.reason, run.status_ = "", "running"
+    run.reason, run.status_, run.then = "", "running", ""
     if run.stopping and was != "running":
         _unstop(run)
     if event.inputs is not None:
@@ -393,7 +397,7 @@ def _unstop(run: Run) -> None:
 
 
 def _end(run: Run, event: WorkflowCompleted) -> None:
-    run.status_, run.outputs, run.reason = event.status, event.outputs, event.reason
+    run.status_, run.outputs, run.reason, run.then = event.status, event.outputs, event.reason, event.then
 
 
 def _abort(run: Run, event: WorkflowAborted) -> None:

@@ -51,6 +51,8 @@ class TaskRaised(_Fact, frozen=True, gc=False):
     effect: Effect = "write"
     """Decides whether an ambiguous ending (a timeout) may be retried."""
     trace: str = ""
+    retry_after: float = 0.0
+    """Seconds before which another attempt is pointless, where whoever was asked says so."""
 
 
 class ItemsCounted(_Fact, frozen=True, gc=False):

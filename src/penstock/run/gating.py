@@ -8,8 +8,8 @@ from penstock.ids import DecisionId
 from penstock.policy import gates
 from penstock.policy import retry as retry_policy
 from penstock.run.choosing import fingerprint
+from penstock.run.emit import emit
 from penstock.run.events import DecisionRequired, Event, GateChecked, GateEscalated, TaskFailed
-from penstock.run.evolve import evolve
 from penstock.run.facts import ChildEscalated, GateFinished
 from penstock.run.state import RUNNING, Run, place
 from penstock.run.summary import summarise
@@ -41,7 +41,7 @@ def finished(run: Run, fact: GateFinished, now: float, batch: list[Event]) -> bo
             fact.item,
             fact.attempt,
         )
-        _emit(run, batch, failed)
+        emit(run, batch, failed)
         return False
     if verdict == "unavailable" and _recheck(run, fact, found[2], now, batch):
         return False
@@ -54,7 +54,7 @@ def finished(run: Run, fact: GateFinished, now: float, batch: list[Event]) -> bo
         run.seq + 1, now, run.graph.ids[i], verdict == "passed", fact.iteration, fact.item, fact.attempt,
         fact.checks, tried, then,
     )  # fmt: skip
-    _emit(run, batch, event)
+    emit(run, batch, event)
     if then == "escalate":
         _escalate(run, fact, verdict, now, batch)
     return verdict == "passed"
@@ -79,7 +79,7 @@ def _recheck(run: Run, fact: GateFinished, times: int, now: float, batch: list[E
         run.seq + 1, now, step.id, False, fact.iteration, fact.item, fact.attempt, fact.checks, {},
         "recheck", delay,
     )  # fmt: skip
-    _emit(run, batch, event)
+    emit(run, batch, event)
     return True
 
 
@@ -91,7 +91,12 @@ def _escalate(run: Run, fact: GateFinished, verdict: str, now: float, batch: lis
     hopeless = gates.unrecoverable(entries)
     bad = [check for check in fact.checks if check["status"] != "passed"]
     names = ", ".join(f"{check['name']} ({check['status']})" for check in bad)
-    reason = f"{len(entries)} attempts, and the gate still says no: {names}"
+    times = f"{len(entries)} attempt{'' if len(entries) == 1 else 's'}"
+    reason = (
+        f"{times}, and the gate still says no: {names}"
+        if verdict == "failed"
+        else f"the gate could not be checked: {names}"
+    )
     example = {}
     if verdict == "failed":  # trouble with the checks themselves teaches nothing about the step
         example = gates.example(
@@ -101,13 +106,15 @@ def _escalate(run: Run, fact: GateFinished, verdict: str, now: float, batch: lis
     event = GateEscalated(
         run.seq + 1, now, step.id, reason, fact.iteration, fact.item, bool(hopeless), "", example
     )
-    _emit(run, batch, event)
+    emit(run, batch, event)
     why = "; ".join(f"{check['name']}: {check['detail']}" for check in bad)[:600]
+    item = "" if fact.item is None else f", item {fact.item},"
     summary = (
-        f"{step.id} did not pass its gate. {reason}. Last: {why}."
+        f"{step.id}{item} did not pass its gate: {reason}."
         + (f" Unrecoverable: {hopeless}." if hopeless else "")
-        + " retry allows more attempts, edit does so with other arguments, accept takes the result as it is,"
-        " skip leaves the step out, abort stops the run."
+        + f"\nLast: {why}.\n"
+        "retry allows more attempts, edit does so with other arguments, accept takes the result as it is, "
+        "skip leaves the step out, abort stops the run."
     )
     call = {"uses": step.uses, "args": dict(fact.args)}
     summary = summarise(run, summary, call=call, step=i)
@@ -115,7 +122,7 @@ def _escalate(run: Run, fact: GateFinished, verdict: str, now: float, batch: lis
         run.seq + 1, now, DecisionId(f"{run.id}:{run.seq + 1}"), "gate", summary, step.id, fact.iteration,
         fact.item, OPTIONS, call, schema=SCHEMA, attempt=fact.attempt,
     )  # fmt: skip
-    _emit(run, batch, asked)
+    emit(run, batch, asked)
 
 
 def copied(run: Run, fact: ChildEscalated, now: float, batch: list[Event]) -> None:
@@ -126,9 +133,4 @@ def copied(run: Run, fact: ChildEscalated, now: float, batch: list[Event]) -> No
         run.seq + 1, now, run.graph.ids[fact.step], fact.reason, fact.iteration, fact.item,
         fact.unrecoverable, fact.child,
     )  # fmt: skip
-    _emit(run, batch, event)
-
-
-def _emit(run: Run, batch: list[Event], event: Event) -> None:
-    evolve(run, event)
-    batch.append(event)
+    emit(run, batch, event)

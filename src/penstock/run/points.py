@@ -13,12 +13,14 @@ from penstock.errors import DefinitionError
 from penstock.ids import DecisionId, StepId
 from penstock.run import asking
 from penstock.run.control import control_values
+from penstock.run.emit import emit
 from penstock.run.events import DagChanged, DecisionMade, DecisionRequired, Event, LayerStarted
-from penstock.run.evolve import evolve
 from penstock.run.facts import Replanned
+from penstock.run.scope import look_up
 from penstock.run.state import FAILED, SUCCEEDED, Run
 from penstock.run.summary import summarise
 from penstock.workflow.expr import Expression, Failure
+from penstock.workflow.foreign import only_in_files
 from penstock.workflow.graph import extend
 from penstock.workflow.spec import Ail, Rule, Step
 
@@ -60,7 +62,7 @@ def begin_wave(run: Run, now: float, batch: list[Event]) -> None:
     if ready:
         layer = max(run.layer, *(run.graph.layers[i] for i in ready))
         names = tuple(run.graph.ids[i] for i in ready)
-        _emit(run, batch, LayerStarted(run.seq + 1, now, layer, names))
+        emit(run, batch, LayerStarted(run.seq + 1, now, layer, names))
 
 
 def members(run: Run) -> set[int]:
@@ -85,7 +87,7 @@ def _ask(run: Run, i: int, ail: Ail, rules: Sequence[Expression], now: float, ba
         {"decider": ail.decider, "on_timeout": ail.on_timeout}, "", deadline,
         {"respond": {"type": "object"}}, holds=True,
     )  # fmt: skip
-    _emit(run, batch, event)
+    emit(run, batch, event)
 
 
 # --- the policy decider -----------------------------------------------------------------------
@@ -100,14 +102,14 @@ def _follow_rules(
         key = f"{origin}#{n}"
         if key in run.fired and not rule.repeat:
             continue
-        value = expression.evaluate(lambda path: run.look_up(path, -1))
+        value = expression.evaluate(lambda path: look_up(run, path, -1))
         if value is not True or isinstance(value, Failure):
             continue
         applied = True
         if not _apply(run, i, rule, key, now, batch):
             return
     if not applied:
-        _emit(run, batch, _made(run, i, "continue", "no rule applies", None, now))
+        emit(run, batch, _made(run, i, "continue", "no rule applies", None, now))
 
 
 def _apply(run: Run, i: int, rule: Rule, key: str, now: float, batch: list[Event]) -> bool:
@@ -115,13 +117,13 @@ def _apply(run: Run, i: int, rule: Rule, key: str, now: float, batch: list[Event
     wrong = problem_with(run, rule.tasks, rule.feeds) if rule.do == "inject" else ""
     message = f"{rule.if_}; refused: {wrong}" if wrong else rule.if_
     verb = "continue" if wrong else rule.do
-    _emit(run, batch, _made(run, i, verb, message, {"rule": key}, now))
+    emit(run, batch, _made(run, i, verb, message, {"rule": key}, now))
     if wrong:
         return True
     if rule.do == "inject":
         _grow_by_rule(run, rule, now, batch)
     elif rule.do == "replan":
-        _emit(run, batch, asking.replanning(run, rule.requirement, rule.feeds)(run.seq + 1, now))
+        emit(run, batch, asking.replanning(run, rule.requirement, rule.feeds)(run.seq + 1, now))
     return rule.do in ("inject", "replan")
 
 
@@ -168,12 +170,8 @@ def fed(run: Run, steps: Sequence[Step], feeds: str) -> dict[StepId, dict[str, A
 def barred(steps: Sequence[Step]) -> str:
     """What steps may do only in a file that someone has read, and not when they come while the run goes."""
     for step in steps:
-        what = ""
-        if step.uses.startswith("py:"):
-            what = "`py:` steps are"
-        elif step.gate and any(check.run for check in step.gate.checks):
-            what = "`run` checks are"
-        elif isinstance(step.ail, Ail) and any(rule.tasks for rule in step.ail.rules):
+        what = only_in_files(step)
+        if not what and isinstance(step.ail, Ail) and any(rule.tasks for rule in step.ail.rules):
             what = "rules that add steps are"
         if what:
             return f"{step.id}: {what} allowed only in workflow files, not in injections"
@@ -183,7 +181,7 @@ def barred(steps: Sequence[Step]) -> str:
 def _grow_by_rule(run: Run, rule: Rule, now: float, batch: list[Event]) -> None:
     guarded = tuple(step.id for step in rule.tasks if step.id in run.graph.guarded_tasks)
     given = fed(run, rule.tasks, rule.feeds)
-    _emit(run, batch, DagChanged(run.seq + 1, now, tuple(rule.tasks), "policy", given, guarded))
+    emit(run, batch, DagChanged(run.seq + 1, now, tuple(rule.tasks), "policy", given, guarded))
 
 
 def _grow_by_plan(run: Run, plan: Replanned, now: float, batch: list[Event]) -> None:
@@ -191,7 +189,7 @@ def _grow_by_plan(run: Run, plan: Replanned, now: float, batch: list[Event]) -> 
     graph = extend(run.graph, plan.steps, feeds=given)
     control = {graph.ids[i]: control_values(graph, i, output) for i, output in plan.outputs.items()}
     event = DagChanged(run.seq + 1, now, tuple(plan.steps), "planner", given, plan.guarded, control)
-    _emit(run, batch, event)
+    emit(run, batch, event)
 
 
 def replanned(run: Run, fact: Replanned, now: float, batch: list[Event]) -> None:
@@ -205,11 +203,6 @@ def replanned(run: Run, fact: Replanned, now: float, batch: list[Event]) -> None
     made = DecisionMade(
         run.seq + 1, now, asked.decision, verb, None, 1, None, "planner", message, None, "replan"
     )
-    _emit(run, batch, made)
+    emit(run, batch, made)
     if not wrong:
         _grow_by_plan(run, fact, now, batch)
-
-
-def _emit(run: Run, batch: list[Event], event: Event) -> None:
-    evolve(run, event)
-    batch.append(event)

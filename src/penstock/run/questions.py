@@ -17,6 +17,7 @@ def ask(run: Run, event: DecisionRequired) -> None:
         return
     i = run.graph.index[event.step]
     run.preparing.discard(place(i, event.item))
+    run.resting_until.pop(place(i, event.item), None)
     if event.kind == "approval":
         run.approved.pop(place(i, event.item), None)  # it was for another call
         if event.item is None and run.phase[i] == RUNNING:
@@ -129,6 +130,7 @@ def check_gate(run: Run, event: GateChecked) -> None:
         return
     run.checking.pop(at, None)
     run.approved.pop(at, None)  # the next attempt is another call, and asks again
+    run.resting_until[at] = event.at + event.retry_in
     run.timers += 1
     run.running -= 1
     if event.item is not None:

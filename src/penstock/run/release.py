@@ -98,7 +98,9 @@ def put_to_sleep(run: Run, body: set[int], chosen: set[int], *, spared: int = -1
 
 def forget_tasks(run: Run, i: int) -> None:
     """What gates and people said of the tasks of a step."""
-    tasks: tuple[dict[Place, Any], ...] = (run.tried, run.gate_base, run.checking, run.approved, run.edits)
+    tasks: tuple[dict[Place, Any], ...] = (
+        run.tried, run.gate_base, run.checking, run.approved, run.edits, run.resting_until,
+    )  # fmt: skip
     for kept in tasks:
         for at in [at for at in kept if at[0] == i]:
             del kept[at]
@@ -128,7 +130,9 @@ def undo(run: Run, i: int) -> None:
         run.failures -= 1
     run.forgiven.discard(i)
     run.settled.discard(i)
-    drop_questions(run, run.graph.ids[i])
+    step = run.graph.ids[i]
+    run.withdrawn += [asked for asked in run.decisions.values() if asked.step == step]
+    drop_questions(run, step)
     run.preparing = {at for at in run.preparing if at[0] != i}
     run.phase[i] = WAITING
     run.ended_at[i] = 0

@@ -34,4 +34,5 @@ def fold(run: Run, events: Iterable[Event], *, until: int | None = None) -> Run:
             continue
         evolve(run, event)
     run.points.clear()  # whoever was to be asked about these steps has been
+    run.withdrawn.clear()  # the events say it
     return run

@@ -10,7 +10,9 @@ import msgspec
 
 from penstock.ids import RunId, StepId
 from penstock.run.events import DecisionRequired
-from penstock.run.state import BY_STEP, BY_TASK, NUMBERED, SCALARS, Injection, MapState, Place, Reducer, Run
+from penstock.run.map_state import NUMBERED, MapState
+from penstock.run.snapshot import BY_STEP, BY_TASK, SCALARS
+from penstock.run.state import Injection, Place, Reducer, Run
 from penstock.workflow.graph import Graph, extend
 
 

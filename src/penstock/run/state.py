@@ -16,7 +16,8 @@ import msgspec
 
 from penstock.ids import CommandId, DecisionId, RunId, StepId
 from penstock.policy.masking import mask
-from penstock.workflow.expr import MISSING, Path
+from penstock.run.map_state import MapState
+from penstock.run.snapshot import snapshot
 from penstock.workflow.graph import Graph
 from penstock.workflow.spec import Step
 
@@ -31,27 +32,6 @@ PHASES = ("waiting", "dormant", "running", "backoff", "asking", "succeeded", "fa
 KEPT_MESSAGES = 100
 KEPT_TASKS = 200
 
-BY_STEP = (
-    "reasons", "attempts", "attempt_base", "item_base", "iterations", "iteration_base", "control",
-    "overrides", "previous", "prints", "rounds", "arrivals", "detoured", "previews", "unsettled",
-    "wave",
-)  # fmt: skip
-"""Sparse fields of a run: step index to value."""
-
-BY_TASK = ("tried", "gate_base", "checking", "approved", "edits")
-"""Sparse fields of a run: (step index, item or -1) to value."""
-
-_DIGITS = bytes.maketrans(bytes(range(8)), b"01234567")
-"""Phases as text, a digit a step: a snapshot of many steps stays small."""
-
-SCALARS = (
-    "id", "seq", "at", "started_at", "parent", "engine", "inputs", "durations", "status_", "reason",
-    "outputs", "open", "running", "timers", "openings", "calls", "allowance", "metered", "layer",
-    "failures", "first_failure",
-    "stopping", "stop_reason", "ending", "shortfall", "context", "keys", "usage", "worked",
-)  # fmt: skip
-"""Fields of a run that a snapshot holds as they are."""
-
 Reducer = Callable[[Any, Any], Any]
 
 Place = tuple[int, int]
@@ -62,58 +42,12 @@ def place(i: int, item: int | None) -> Place:
     return (i, -1 if item is None else item)
 
 
-NUMBERED = ("asking", "running", "backoff", "errors", "prints")
-"""Fields of a map by item."""
-
-
 class Injection(msgspec.Struct, frozen=True):
     """Steps that were added to a run."""
 
     steps: tuple[Step, ...]
     feeds: Mapping[StepId, Mapping[str, Any]] = {}
     guarded: tuple[StepId, ...] = ()
-
-
-class MapState:
-    """A `for_each` step that is open: which items are where."""
-
-    __slots__ = (
-        "asking", "backoff", "base", "count", "done", "errors", "failed", "fired", "highest", "next",
-        "outputs", "prints", "running", "seq",
-    )  # fmt: skip
-
-    def __init__(self, base: int = 0) -> None:
-        self.base = self.highest = base
-        """Attempts that items had before a `retry_step`, and the highest there is now: ids stay unique."""
-        self.count = -1
-        """-1 until the list has been evaluated."""
-        self.next = 0
-        """The first item that has not been started."""
-        self.running: dict[int, int] = {}
-        """Item to attempt."""
-        self.backoff: dict[int, int] = {}
-        """Item to the attempt that failed."""
-        self.asking: dict[int, int] = {}
-        """Item to attempt, for items that wait for a decision."""
-        self.seq = 0
-        """The event that holds the list of items."""
-        self.done = 0
-        self.errors: dict[int, str] = {}
-        """Items that failed for good."""
-        self.failed: int | None = None
-        """The first of them, when one failure fails the step."""
-        self.outputs: list[Any] | None = None
-        """Only kept when a control expression or `set` reads the step's output."""
-        self.prints: dict[int, str] = {}
-        """Fingerprints of items, in loops."""
-        self.fired: list[int] = []
-        """Scratch: items whose backoff has elapsed."""
-
-    def snapshot(self) -> dict[str, Any]:
-        whole = {name: getattr(self, name) for name in self.__slots__ if name != "fired"}
-        for name in NUMBERED:
-            whole[name] = {str(item): value for item, value in sorted(whole[name].items())}
-        return whole
 
 
 class Run:
@@ -185,6 +119,7 @@ class Run:
         "reasons",
         "reducers",
         "resting",
+        "resting_until",
         "returning",
         "rounds",
         "running",
@@ -199,6 +134,7 @@ class Run:
         "summariser",
         "swept",
         "tasks",
+        "then",
         "timers",
         "tried",
         "unasked",
@@ -207,6 +143,7 @@ class Run:
         "wanted",
         "warned",
         "wave",
+        "withdrawn",
         "worked",
     )  # fmt: skip
 
@@ -229,6 +166,8 @@ class Run:
         """The status as far as events said it; `status` refines it."""
         self.reason = ""
         self.outputs: Mapping[str, Any] = {}
+        self.then = ""
+        """What is owed a run after this one: `on_complete`, `on_failure` or nothing."""
 
         self.phase = bytearray(n)
         self.pending = [len(needs) for needs in graph.needs]
@@ -288,6 +227,8 @@ class Run:
         """Digests of calls that a person has approved and that have not ended."""
         self.edits: dict[Place, Mapping[str, Any]] = {}
         """Arguments as a person wants them, taken literally."""
+        self.resting_until: dict[Place, float] = {}
+        """When a task that failed may be tried again."""
         self.previews: dict[int, str] = {}
         """How the latest outputs begin, where someone may be asked."""
         self.fired: set[str] = set()
@@ -355,6 +296,8 @@ class Run:
         """Scratch: routers that settled, whose other targets may have to be skipped."""
         self.points: list[int] = []
         """Scratch: steps that ended at a decision point."""
+        self.withdrawn: list[Any] = []
+        """Scratch: questions about steps that were opened again, until that is on record."""
         self.wanted: list[Any] = []
         """Scratch: effects that ask an engine something and follow from no event."""
         self.resting: set[Place] = set()
@@ -382,14 +325,12 @@ class Run:
         """`waiting` only if nothing runs, could start or is on a timer, and a decision is open."""
         if self.status_ != "running":
             return self.status_
-        if self.paused:
+        if self.pauses:
             return "paused"
+        if not (self.decisions or self.resting):
+            return "running"
         busy = self.running > len(self.resting) or self.timers or self.preparing
-        if (
-            (self.decisions or self.resting)
-            and not busy
-            and (self.holding or not (self.due or self._could_start()))
-        ):
+        if not busy and (self.holding or not (self.due or self._could_start())):
             return "waiting"
         return "running"
 
@@ -435,125 +376,10 @@ class Run:
             return "ready"
         return PHASES[phase]
 
-    def look_up(self, path: Path, i: int = -1) -> Any:
-        """What a control expression of step `i` finds at a path; `MISSING` when there is nothing."""
-        root = path[0]
-        if root == "inputs":
-            return dig(self.inputs, path[1:])
-        if root == "steps":
-            return self._look_up_step(path)
-        if root == "context":
-            return dig(self.context | self.keys, path[1:])
-        if root == "run":
-            return dig({"id": self.id, "workflow": self.graph.workflow.name}, path[1:])
-        if root == "iteration":
-            return self.iteration(i)
-        if root == "route":
-            return dig(self.arrivals.get(i), path[1:])
-        if root == "previous":
-            return self._look_up_previous(path)
-        if root == "output":
-            return self._look_up_own(i, path)
-        if root == "status":
-            return "failed" if self.phase[i] == FAILED else "succeeded"
-        if root == "max_iterations":
-            return self.graph.routers[i].max_iterations if i in self.graph.routers else MISSING
-        if root == "detour":
-            return self._look_up_detour(i, path)
-        if root == "attempts":
-            return []
-        return MISSING
-
-    def _look_up_own(self, i: int, path: Path) -> Any:
-        if self.phase[i] != SUCCEEDED:
-            return None
-        return self.control.get(i, {}).get(control_key(path[1:]), MISSING)
-
-    def _look_up_previous(self, path: Path) -> Any:
-        found = self.previous.get(self.graph.index.get(StepId(path[1]), -1)) if len(path) > 1 else None
-        if found is None:
-            return None
-        if len(path) < 3:
-            return MISSING
-        if path[2] == "status":
-            return found[0]
-        return found[2].get(control_key(path[3:]), MISSING) if found[0] == "succeeded" else None
-
-    def _look_up_detour(self, i: int, path: Path) -> Any:
-        found = self.detoured.get(i)
-        if found is None or len(path) == 1 or path[1] != "output":
-            return dig(found, path[1:])
-        return self._look_up_step(("steps", found["step"], *path[1:]))
-
-    def _look_up_step(self, path: Path) -> Any:
-        i = self.graph.index.get(StepId(path[1]), -1)
-        if i < 0 or len(path) < 3:
-            return MISSING
-        if path[2] == "status":
-            return self.step_status(i)
-        if path[2] == "error":
-            return self.reasons[i][1] if self.phase[i] == FAILED else None
-        if self.phase[i] != SUCCEEDED:
-            return None  # skipped, failed with `on_error: continue`, or not needed to have ended
-        return self.control.get(i, {}).get(control_key(path[3:]), MISSING)
-
     def snapshot(self) -> dict[str, Any]:
         """Everything the events determine, as plain data. Equal runs have equal snapshots."""
-        ids = self.graph.ids
-        named = {
-            name: {ids[i]: value for i, value in sorted(getattr(self, name).items())} for name in BY_STEP
-        }
-        return {
-            **{name.rstrip("_"): getattr(self, name) for name in SCALARS},
-            **named,
-            **{name: self._by_task(name) for name in BY_TASK},
-            "workflow": self.graph.workflow.name,
-            "phases": self.phase.translate(_DIGITS).decode(),
-            "pending": self.pending,
-            "ended_at": self.ended_at.tolist(),
-            "blamed": {ids[i]: ids[j] for i, j in sorted(self.blamed.items())},
-            "passed_over": {ids[i]: ids[j] for i, j in sorted(self.passed_over.items())},
-            "maps": {ids[i]: state.snapshot() for i, state in sorted(self.maps.items())},
-            "returning": {ids[i]: ids[j] for i, j in sorted(self.returning.items())},
-            "forgiven": [ids[i] for i in sorted(self.forgiven)],
-            "settled": [ids[i] for i in sorted(self.settled)],
-            "frames": [(ids[i], ids[j]) for i, j in self.frames],
-            "fired": sorted(self.fired),
-            "copied": sorted(self.copied),
-            "warned": sorted(self.warned),
-            "raised": self.raised,
-            "decided": list(self.decided),
-            "pauses": sorted(self.pauses),
-            "injected": self.injected,
-            "commands": self.commands,
-            "decisions": self.decisions,
-            "messages": list(self.messages),
-            "tasks": list(self.tasks),
-        }
-
-    def _by_task(self, name: str) -> dict[str, Any]:
-        ids = self.graph.ids
-        return {
-            ids[i] if item < 0 else f"{ids[i]}.{item}": value
-            for (i, item), value in sorted(getattr(self, name).items())
-        }
+        return snapshot(self)
 
     def encoded(self) -> bytes:
         """The snapshot as bytes: two folds of the same events are equal to the last bit."""
         return msgspec.json.encode(self.snapshot(), order="sorted")
-
-
-def control_key(path: Path) -> str:
-    """A path below an output as the key it is kept under: dotted, and unambiguous all the same."""
-    return ".".join(part.replace("\\", "\\\\").replace(".", "\\.") for part in path)
-
-
-def dig(value: Any, path: Path) -> Any:
-    """Follow a path into JSON. Below null everything is null; a missing key is `MISSING`."""
-    for key in path:
-        if value is None:
-            return None
-        if not isinstance(value, Mapping) or key not in value:
-            return MISSING
-        value = value[key]
-    return value

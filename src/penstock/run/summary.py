@@ -40,7 +40,9 @@ def summarise(run: Run, headline: str, *, call: Mapping[str, Any] | None = None,
         return run.mask(str(run.summariser(run, headline, call, step)))[:MOST]
     parts = [headline, *_affairs(run, step)]
     if call is not None:
-        parts += [f"Exact call: {_shown(call)}", f"Risk: {_risk(run, step)}"]
+        parts += [f"Exact call: {_shown(call)}", f"Risk: {_risk(run, step, call)}"]
+        if call.get("changed"):
+            parts += ["This tool is not what was approved:", str(call["changed"])[:_CALL]]
     return run.mask("\n".join(parts))[:MOST]
 
 
@@ -77,12 +79,14 @@ def _shown(call: Mapping[str, Any]) -> str:
     return f"{call.get('uses', '')} {args if len(args) <= _CALL else args[: _CALL - 1] + '…'}"
 
 
-def _risk(run: Run, i: int) -> str:
+def _risk(run: Run, i: int, call: Mapping[str, Any]) -> str:
     if i < 0:
         return "unknown"
     step: Step = run.graph.workflow.steps[i]
     marks = ["marked critical"] if step.critical else []
-    if step.effect:
+    if call.get("rule"):
+        marks.append(str(call["rule"]))
+    elif step.effect:
         marks.append(f"effect: {step.effect}")
     elif i in run.graph.guarded and not step.critical and step.approval != "always":
         marks.append("what it calls is destructive")

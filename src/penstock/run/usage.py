@@ -16,6 +16,12 @@ NEARLY = 0.8
 NAMES = ("usd", "tokens", "wall", "tool_calls")
 
 
+def figure(amount: float) -> str:
+    """An amount as people read it: `1,250,000`, `0.5`, `0.0042`."""
+    text = f"{amount:,.2f}" if amount >= 0.1 else f"{amount:.2g}"
+    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
+
+
 def meter(run: Run, event: Event) -> None:
     """Part of `evolve`. Time counts only while something could go on without a person."""
     if run.status_ == "running" and not _idle(run, event):

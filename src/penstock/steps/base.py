@@ -7,14 +7,14 @@ hand it a `Scene`: which task this is, its arguments, and the two things only an
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from penstock.ids import StepId
 from penstock.tools.base import Task, Tool
 from penstock.workflow.graph import Graph
-from penstock.workflow.spec import Effect, Workflow
+from penstock.workflow.spec import Effect, Step, Workflow
 
 DEFAULT_TIMEOUT = 30.0
 """Seconds for a task whose step says nothing. Children and agents have no limit of their own."""
@@ -34,6 +34,16 @@ class Ended(Protocol):
 
     @property
     def usage(self) -> Mapping[str, float]: ...
+
+    @property
+    def unavailable(self) -> bool:
+        """Whether it failed only because something that it depends on did not answer."""
+        ...
+
+    @property
+    def retry_after(self) -> float:
+        """Seconds after which to ask that again; 0 when nobody said."""
+        ...
 
 
 class Billed(NamedTuple):
@@ -85,6 +95,10 @@ class Work:
     """The arguments with what a person changed in the call as it was shown."""
     asks: Callable[[Mapping[str, Any]], bool] | None = None
     """Whether a person must approve this call, where it depends on the arguments."""
+    ruled: str = ""
+    """Why a person must approve it whatever the workflow says; empty when nobody must."""
+    approved: Callable[[], None] | None = None
+    """Told that a person has approved the call as it was shown."""
 
 
 @dataclass(slots=True, eq=False)
@@ -98,6 +112,8 @@ class Prepared:
     reducers: dict[str, Callable[[Any, Any], Any]] = field(default_factory=dict)
     work_for: Callable[[Any], Work] | None = None
     """Finds the work of an injected step, or raises `UnknownTool`."""
+    ready: Callable[[Iterable[Step]], Awaitable[None]] | None = None
+    """Asks the servers of what injected steps call what they offer, where nobody knows it yet."""
     durations: dict[StepId, float] = field(default_factory=dict)
     children: dict[str, Workflow] = field(default_factory=dict)
     """Every workflow it may call, directly or not, by name: a run pins them all."""
@@ -107,9 +123,30 @@ class Prepared:
     """The workflows that run after it: `on_complete`, `on_failure`."""
 
 
+def refused(why: str) -> Work:
+    """The work of a step that cannot be done any more: to say so."""
+
+    async def perform(_: Scene) -> Any:
+        raise TaskFailure("error", why)
+
+    return Work(perform=perform, effect="read")
+
+
 class TaskFailure(Exception):
     """A task that failed in a way with a name of its own. Never leaves an engine."""
 
-    def __init__(self, kind: str, message: str) -> None:
+    def __init__(self, kind: str, message: str, *, name: str = "", retry_after: float = 0.0) -> None:
         super().__init__(message)
         self.kind = kind
+        self.name = name
+        """Another name that `retry.on` may know it by."""
+        self.retry_after = retry_after
+        """Seconds before which another attempt is pointless."""
+
+
+def child_failure(what: str, child: Ended) -> TaskFailure:
+    """How a step fails whose child run did. What is out of a child's reach is out of its parent's."""
+    said = f"{what} run ended {child.status}: {child.reason}"
+    if child.unavailable:
+        return TaskFailure("unavailable", said, name="child", retry_after=child.retry_after)
+    return TaskFailure("child", said)

@@ -14,10 +14,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from penstock.errors import PenstockError, UnknownTool
+from penstock.errors import PenstockError, UnknownTool, UpstreamUnavailable
 from penstock.ids import StepId
 from penstock.models.base import Answer, BadOutput, Message, Request, ToolCall, ToolSpec
-from penstock.steps.base import Billed, Prepared, Scene, TaskFailure, Work
+from penstock.steps.base import DEFAULT_TIMEOUT, Billed, Prepared, Scene, TaskFailure, Work, child_failure
 from penstock.steps.call_tool import CallTool
 from penstock.tools.base import Tool
 from penstock.tools.names import wire_name
@@ -54,8 +54,10 @@ def work(step: Step, spec: AgentSpec, models: Models, tools: Mapping[str, Tool],
         inputs = {"request": scene.args, "attempts": scene.attempts}
         child = await scene.host.child(scene.task, flow, inputs)
         if child.status != "succeeded":
-            raise TaskFailure("child", f"agent run ended {child.status}: {child.reason}")
+            raise child_failure("agent", child)
         said = child.outputs
+        if said.get("stopped"):
+            raise TaskFailure("turns", said["stopped"])
         if said.get("problems") and not gated:
             raise TaskFailure("output", f"the agent's answer does not fit: {said['problems'][0]}")
         return Billed(said["answer"], usage=child.usage)
@@ -101,6 +103,7 @@ def family(step: Step, spec: AgentSpec, models: Models, tools: Mapping[str, Tool
         outputs={
             "answer": "${ steps.turn.output.answer }",
             "problems": "${ steps.turn.output.problems }",
+            "stopped": "${ steps.turn.output.stopped }",
         },
     )
     graph = compile_graph(workflow)
@@ -114,6 +117,7 @@ def family(step: Step, spec: AgentSpec, models: Models, tools: Mapping[str, Tool
     call = Work(
         perform=calls.perform,
         effect="write",
+        timeout=max((tool.timeout or DEFAULT_TIMEOUT for tool in tools.values()), default=DEFAULT_TIMEOUT),
         effect_for=calls.effect,
         shown=calls.shown,
         amended=calls.amended,
@@ -139,15 +143,22 @@ async def _turn(
         answer = await models.chat(request, tier=spec.tier, model=model)
     except BadOutput as error:
         answer, problems = error.answer, error.problems
+    except UpstreamUnavailable:
+        raise  # the engine has a kind of failure for it
     except PenstockError as error:
         raise TaskFailure("model", str(error)) from None
-    calls = [msgspec.to_builtins(call) for call in answer.tool_calls]
-    said = Message("assistant", answer.text, answer.tool_calls)
+    stopped = ""
+    if answer.tool_calls and scene.task.iteration >= spec.max_turns:  # nobody would read what they give
+        names = ", ".join(call.name for call in answer.tool_calls)
+        stopped = f"after its last turn (max_turns: {spec.max_turns}) the agent still wants to call {names}"
+    calls = () if stopped else answer.tool_calls
+    said = Message("assistant", answer.text, calls)
     output = {
         "message": msgspec.to_builtins(said),
-        "tool_calls": calls,
+        "tool_calls": [msgspec.to_builtins(call) for call in calls],
         "answer": _answer(spec, answer, problems),
         "problems": list(problems),
+        "stopped": stopped,
     }
     return Billed(output, calls=(record(answer),))
 
@@ -259,7 +270,8 @@ class _Calls:
         return {"call": {**call, "arguments": {**call.get("arguments", {}), **edits}}}
 
     def asks(self, args: Mapping[str, Any]) -> bool:
-        if self._approval == "always":
+        tool = self._tools.get(args["call"]["name"])
+        if self._approval == "always" or (tool is not None and bool(tool.asks)):
             return True
         return self._approval != "never" and self.effect(args["call"]) == "destructive"
 

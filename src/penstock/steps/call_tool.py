@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from penstock.errors import LostCall
 from penstock.steps.base import DEFAULT_TIMEOUT, Scene, TaskFailure, Work
-from penstock.tools.base import Tool
+from penstock.tools.base import Consent, Tool
 from penstock.workflow.spec import Step
 
 
@@ -32,13 +33,26 @@ class CallTool:
 def work(step: Step, tool: Tool) -> Work:
     """The work of calling `tool` for `step`."""
     simple = not (tool.blocking or tool.wants_task or tool.convert)
-    return Work(
+    limit = DEFAULT_TIMEOUT if tool.timeout is None else tool.timeout
+    found = Work(
         perform=CallTool(tool),
         effect=step.effect or tool.effect,
-        timeout=DEFAULT_TIMEOUT if step.timeout is None else step.timeout,
+        timeout=limit if step.timeout is None else step.timeout,
         direct=tool.call if simple else None,
         duration=tool.duration,
+        ruled=tool.asks,
     )
+    return found if tool.consent is None else _with_consent(found, tool, tool.consent)
+
+
+def _with_consent(found: Work, tool: Tool, consent: Consent) -> Work:
+    """The work of calling a tool that is not what was approved: whoever approves the call sees how."""
+
+    def shown(args: Mapping[str, Any]) -> dict[str, Any]:
+        difference = consent.difference
+        return {"uses": tool.id, "args": args, **({"changed": difference} if difference else {})}
+
+    return replace(found, ruled="the tool is not what was approved", shown=shown, approved=consent.give)
 
 
 def _arguments(tool: Tool, scene: Scene) -> dict[str, Any]:

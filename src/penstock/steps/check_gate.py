@@ -86,13 +86,13 @@ async def check_gate(
 async def _verdict(
     check: CompiledCheck, look_up: Lookup, scene: Scene, find: Callable[[str], Tool]
 ) -> Verdict:
-    seconds = TIMEOUT if check.timeout is None else check.timeout
     if check.expr is not None:
         return _expression(check.expr, look_up)
     if check.schema is not None:
         return _form(check.schema, look_up)
     if check.run is not None:
         argv = _argv(check.run.render(look_up))
+        seconds = TIMEOUT if check.timeout is None else check.timeout
         return Verdict("failed", argv) if isinstance(argv, str) else await _command(argv, seconds)
     try:
         tool = find(check.tool)
@@ -101,7 +101,8 @@ async def _verdict(
     args = {} if check.args is None else check.args.render(look_up)
     if isinstance(args, Failure):
         return Verdict("failed", args.message)
-    return await _tool(tool, Scene(scene.task, args, scene.host), seconds, check.args)
+    limit = check.timeout or tool.timeout or TIMEOUT
+    return await _tool(tool, Scene(scene.task, args, scene.host), limit, check.args)
 
 
 def _detail(found: Verdict, clean: Callable[[str], str]) -> str:

@@ -6,13 +6,13 @@ All of it happens before the first task, so that nothing is executed when anythi
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from penstock.errors import DefinitionError, Problem, UnknownTool, Unsupported
+from penstock.errors import DefinitionError, Problem, ToolRefused, UnknownTool, Unsupported
 from penstock.ids import StepId
 from penstock.steps import call_tool, run_workflow
 from penstock.steps.base import Prepared, Work
@@ -41,11 +41,21 @@ KEPT = 128
 class Preparer:
     """Prepares workflows, and keeps the most recent ones prepared."""
 
-    def __init__(self, tools: Catalog, *, models: Models | None = None, gate_attempts: int = 3) -> None:
+    def __init__(
+        self,
+        tools: Catalog,
+        *,
+        models: Models | None = None,
+        gate_attempts: int = 3,
+        ready: Callable[[Iterable[str]], Awaitable[object]] | None = None,
+    ) -> None:
+        """`ready` asks the servers of tools what they offer, where nobody knows it yet."""
         self._tools = tools
+        self._ask = ready
         self._models = models
         self._gate_attempts = gate_attempts
-        self._kept: OrderedDict[int, tuple[Workflow, Prepared]] = OrderedDict()
+        self._kept: OrderedDict[int, tuple[Workflow, Prepared, int]] = OrderedDict()
+        """With the version of the tools that they were prepared with."""
         self._files: dict[str, tuple[tuple[int, int], Source]] = {}
         self._open: set[int] = set()
         """Being prepared right now: a workflow may call itself."""
@@ -57,16 +67,24 @@ class Preparer:
         kept = self._kept.get(key)
         if kept is not None:
             self._kept.move_to_end(key)
-            return kept[1]
+            if kept[2] == self._tools.version:
+                return kept[1]
+            found.graph = None  # what is asked about is marked in the old one
         self._open.add(key)
         try:
             prepared = self._prepare(found)
         finally:
             self._open.discard(key)
-        self._kept[key] = (found.workflow, prepared)  # holding the workflow keeps its id from being reused
+        # Holding the workflow keeps its id from being reused.
+        self._kept[key] = (found.workflow, prepared, self._tools.version)
         if len(self._kept) > KEPT:
             self._kept.popitem(last=False)
         return prepared
+
+    def knows(self, flow: Flow) -> bool:
+        """Whether it is prepared already."""
+        kept = self._kept.get(id(self._find(flow).workflow))
+        return kept is not None and kept[2] == self._tools.version
 
     def uses(self, flow: Flow) -> set[str]:
         """The ids of all that a workflow may call, its children included; nothing is looked for yet."""
@@ -97,7 +115,7 @@ class Preparer:
         function given in Python need not be importable.
         """
         hash_ = workflow.hash
-        for kept, prepared in reversed(self._kept.values()):
+        for kept, prepared, _ in reversed(self._kept.values()):
             if kept == workflow or prepared.graph.hash == hash_:
                 return prepared
         return self._prepare(_Found(workflow, workflow, children=children, file=file))
@@ -117,9 +135,7 @@ class Preparer:
                 work = self._work(step, position, found)
                 self._check_gate(step, position, found)
             except UnknownTool as error:
-                place = ("steps", position, "uses")
-                what = "workflow" if error.tool.startswith("workflow:") else "tool"
-                problems.append(found.problem(place, f"unknown {what} {error.tool!r}", error.hint))
+                problems.append(found.problem(("steps", position, "uses"), _said(error), error.hint))
             except DefinitionError as error:
                 problems.extend(error.problems)
             except Unsupported as error:
@@ -141,13 +157,14 @@ class Preparer:
             children=self._family(found),
         )
         bare = _Found(found.flow, workflow, file=found.file)  # an injected step brings no functions along
-        prepared.work_for = lambda step: self._work(step, -1, bare)
+        prepared.work_for = lambda step: self._injected(step, bare)
+        prepared.ready = partial(self._ready, bare)
         prepared.find = lambda uses: self._tools.find(uses, folder=found.folder)
         graph.gate_attempts = self._gate_attempts
         self._check_forms(graph)
         graph.look()
         prepared.followers = self._followers(found)
-        self._guard(prepared)
+        self._guard(prepared, found)
         return prepared
 
     def _followers(self, found: _Found) -> dict[str, Callable[[], Prepared]]:
@@ -177,20 +194,25 @@ class Preparer:
             followers[key] = partial(self.prepare, flow)
         return followers
 
-    def _guard(self, prepared: Prepared) -> None:
-        """Whatever calls something destructive needs approval, whether its step says so or not."""
+    def _guard(self, prepared: Prepared, found: _Found) -> None:
+        """Whatever calls something destructive needs approval, whether its step says so or not.
+
+        Where the rules for tools want a person to be asked, no workflow can say otherwise.
+        """
         graph = prepared.graph
         config = graph.workflow.config
         for i, work in enumerate(prepared.works):
             step = graph.workflow.steps[i]
-            if guards(step.approval or config.approval, critical=work.effect == "destructive"):
+            if work.ruled or guards(step.approval or config.approval, critical=work.effect == "destructive"):
                 graph.guard((i,))
-        for _, ail in ails(graph.workflow):
-            for task in (task for rule in ail.rules for task in rule.tasks):
+        for place, task in _policy_tasks(graph.workflow):
+            try:
                 work = prepared.work_for(task)  # type: ignore[misc]  # just set
-                critical = task.critical or work.effect == "destructive"
-                if guards(task.approval or config.approval, critical=critical):
-                    graph.guarded_tasks.add(task.id)
+            except UnknownTool as error:
+                raise DefinitionError([found.problem(place, _said(error), error.hint)]) from None
+            critical = task.critical or work.effect == "destructive"
+            if work.ruled or guards(task.approval or config.approval, critical=critical):
+                graph.guarded_tasks.add(task.id)
 
     def _family(self, found: _Found) -> dict[str, Workflow]:
         """Every workflow that may be called from here, however indirectly."""
@@ -227,7 +249,7 @@ class Preparer:
         if function is not None:
             tool = self._tools.of(function, step.uses)
         else:
-            tool = self._tools.find(step.uses, folder=found.folder)
+            tool = self._tools.find(step.uses, folder=found.folder, changed=True)
         self._check(step, position, tool, found)
         return call_tool.work(step, tool)
 
@@ -254,7 +276,7 @@ class Preparer:
         try:
             tools = call_agent.toolbox(spec, self._tools, found.folder)
         except UnknownTool as error:
-            message = f"agent {name} may call {error.tool!r}, which is unknown"
+            message = f"agent {name} may call {error.tool!r}: {_said(error)}"
             raise DefinitionError([found.problem(place, message, error.hint)]) from None
         return call_agent.work(step, spec, self._models, tools, gated=position >= 0 and bool(spec.output))
 
@@ -270,13 +292,28 @@ class Preparer:
     def _check_gate(self, step: Step, position: int, found: _Found) -> None:
         """The tools that its gate asks are there."""
         for n, check in enumerate(step.gate.checks if step.gate else ()):
-            if check.tool:
-                try:
-                    self._tools.find(check.tool, folder=found.folder)
-                except UnknownTool as error:
-                    place = ("steps", position, "gate", "checks", n, "tool")
-                    problem = found.problem(place, f"unknown tool {error.tool!r}", error.hint)
-                    raise DefinitionError([problem]) from None
+            if not check.tool:
+                continue
+            place = ("steps", position, "gate", "checks", n, "tool")
+            try:
+                tool = self._tools.find(check.tool, folder=found.folder)
+            except UnknownTool as error:
+                raise DefinitionError([found.problem(place, _said(error), error.hint)]) from None
+            if tool.asks:
+                message = f"{tool.asks}, so a person would have to approve each call of {tool.id}"
+                hint = "a check cannot wait for one: allow the tool, or check with another"
+                raise DefinitionError([found.problem(place, message, hint)])
+
+    def _injected(self, step: Step, found: _Found) -> Work:
+        """The work of a step that a definition does not have; its gate is looked over like any other."""
+        work = self._work(step, -1, found)
+        self._check_gate(step, -1, found)
+        return work
+
+    async def _ready(self, found: _Found, steps: Iterable[Step]) -> None:
+        ask = self._ask
+        if ask is not None:
+            await ask(_called_by(tuple(steps), found.workflow))
 
     def _child(self, step: Step, found: _Found) -> Work:
         child = self._find(found.child(step.uses.removeprefix("workflow:")))
@@ -309,14 +346,37 @@ class Preparer:
 
 
 def _called(workflow: Workflow) -> set[str]:
-    config = workflow.config
-    tasks = [task for rule in (config.ail.rules if config.ail else ()) for task in rule.tasks]
-    checks = [check for step in workflow.steps if step.gate for check in step.gate.checks]
+    """The ids of all that a workflow may call itself."""
+    tasks = [task for _, task in _policy_tasks(workflow)]
+    agents = {tool for agent in workflow.config.agents.values() for tool in agent.tools}
+    return agents | _called_by((*workflow.steps, *tasks), workflow)
+
+
+def _policy_tasks(workflow: Workflow) -> Iterator[tuple[tuple[str | int, ...], Step]]:
+    """The steps that rules of decision points may add, and where what they use stands."""
+    for place, ail in ails(workflow):
+        for n, rule in enumerate(ail.rules):
+            for m, task in enumerate(rule.tasks):
+                yield (*place, "rules", n, "tasks", m, "uses"), task
+
+
+def _called_by(steps: Sequence[Step], workflow: Workflow) -> set[str]:
+    """The same of a few steps: what they use, what their gates ask, and what their agents may call."""
+    named = [step.uses.removeprefix("agent:") for step in steps if step.uses.startswith("agent:")]
+    agents = [workflow.config.agents[name] for name in named if name in workflow.config.agents]
     return {
-        *(step.uses for step in (*workflow.steps, *tasks)),
-        *(check.tool for check in checks if check.tool),
-        *(tool for agent in config.agents.values() for tool in agent.tools),
+        *(step.uses for step in steps),
+        *(check.tool for step in steps if step.gate for check in step.gate.checks if check.tool),
+        *(tool for agent in agents for tool in agent.tools),
     }
+
+
+def _said(error: UnknownTool) -> str:
+    """What is wrong with a tool, without the hint."""
+    if isinstance(error, ToolRefused):
+        return f"{error.tool} may not be called"
+    what = "workflow" if error.tool.startswith("workflow:") else "tool"
+    return f"unknown {what} {error.tool!r}"
 
 
 def _children(workflow: Workflow) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.errors import InputError
-from penstock.steps.base import Billed, Prepared, Scene, TaskFailure, Work
+from penstock.steps.base import Billed, Prepared, Scene, TaskFailure, Work, child_failure
 from penstock.workflow.inputs import check_inputs
 from penstock.workflow.spec import Step
 
@@ -22,7 +22,7 @@ def work(step: Step, find: Callable[[], Prepared]) -> Work:
             raise TaskFailure("arguments", str(error)) from None
         child = await scene.host.child(scene.task, flow, inputs)
         if child.status != "succeeded":
-            raise TaskFailure("child", f"child run ended {child.status}: {child.reason}")
+            raise child_failure("child", child)
         return Billed(child.outputs, usage=child.usage)
 
     # A child is made of tasks with effects of their own; repeating the step repeats nothing that ended.

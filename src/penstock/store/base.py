@@ -95,8 +95,11 @@ class Journal(Protocol):
         """
         ...
 
-    def note(self, status: str, reason: str) -> None:
-        """Say how the run stands after the next batch, for lists. Kept with that batch, or not at all."""
+    def note(self, status: str, reason: str, *, now: bool = False) -> None:
+        """Say how the run stands after the next batch, for lists. Kept with that batch, or not at all.
+
+        With `now` it stands so already, and everything taken is durable: lists learn it soon.
+        """
         ...
 
     async def sync(self) -> None:
@@ -220,7 +223,10 @@ class Store(Protocol):
         ...
 
     async def runs(self, **where: Any) -> Sequence[RunRecord]:
-        """The newest first; `run`, `status`, `workflow`, `parent` narrow it down, `limit` cuts it short."""
+        """The newest first; `run`, `status`, `workflow`, `parent` narrow it down, `limit` cuts it short.
+
+        With `before`, only runs that are older than that one: the next page of a list.
+        """
         ...
 
     async def close(self) -> None: ...

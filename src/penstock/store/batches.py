@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from penstock.errors import StoreError
 from penstock.run.events import (
     Event,
     GateStarted,
@@ -49,10 +50,39 @@ def encode(events: Sequence[Event]) -> tuple[bytes, list[Blob]]:
 
 
 def decode(lines: bytes) -> Iterator[list[Event]]:
-    """The batches of some lines."""
+    """The batches of some lines. `StoreError` when they are none."""
     read = _decoder().decode
     for line in lines.splitlines():
-        yield read(line)
+        try:
+            yield read(line)
+        except msgspec.MsgspecError as error:
+            raise damaged("a batch of events", error) from error
+
+
+def value(body: bytes, what: str) -> Any:
+    """Any JSON that was kept. `StoreError` when it is none."""
+    try:
+        return msgspec.json.decode(body)
+    except msgspec.MsgspecError as error:
+        raise damaged(what, error) from error
+
+
+def blob(body: bytes, ref: str) -> Any:
+    """What was kept by its hash. `StoreError` when it is something else."""
+    if sha256(body).hexdigest() != ref:
+        raise damaged(f"the output {ref[:12]}…", "it is not what was written")
+    return value(body, f"the output {ref[:12]}…")
+
+
+def damaged(what: str, why: object) -> StoreError:
+    return StoreError(f"{what} in the store is damaged: {why}")
+
+
+def whole(events: list[Event], *, after: int) -> list[Event]:
+    """The same events. `StoreError` when some in between are missing."""
+    if events and (events[0].seq != after + 1 or events[-1].seq != after + len(events)):
+        raise damaged(f"the history after event {after}", "events are missing")
+    return events
 
 
 @cache

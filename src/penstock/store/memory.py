@@ -36,7 +36,7 @@ class MemoryJournal:
     def append(self, events: Sequence[Event]) -> None:
         self.events.extend(events)
 
-    def note(self, status: str, reason: str) -> None:
+    def note(self, status: str, reason: str, *, now: bool = False) -> None:  # noqa: ARG002 - it is always now
         self.status, self.reason = status, reason
 
     async def sync(self) -> None:
@@ -86,8 +86,13 @@ class MemoryStore:
         new = self._journal(run).new
         return Pinned(workflow=new.workflow, children=new.children, source=new.source)
 
-    async def runs(self, *, limit: int = 100, **where: Any) -> Sequence[RunRecord]:
+    async def runs(
+        self, *, limit: int = 100, before: RunId | None = None, **where: Any
+    ) -> Sequence[RunRecord]:
         records = [_record(journal) for journal in reversed(self._journals.values())]
+        if before is not None:
+            ids = [record.run for record in records]
+            records = records[ids.index(before) + 1 :] if before in ids else []
         wanted = [record for record in records if all(getattr(record, k) == v for k, v in where.items())]
         return wanted[:limit]
 

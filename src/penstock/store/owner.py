@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Container
 from functools import cache
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
+
+from penstock.ids import RunId
 
 
 class Owner(Struct, frozen=True):
@@ -84,3 +87,12 @@ def _exists(pid: int) -> bool:
     except OSError:
         return True
     return True
+
+
+def in_family(run: RunId | None, driven: Container[RunId]) -> bool:
+    """Whether a run is driven here, or is a child of one that is and waits for storage as that one does."""
+    while run:
+        if run in driven:
+            return True
+        run = RunId(run.rpartition("/")[0])  # as `child_id` names them
+    return False

@@ -34,7 +34,14 @@ class Table(NamedTuple):
     first: object = ""
     """Comes before every row."""
     key: tuple[str, ...] = ()
-    """What its place is made of; empty where payloads are not bound to one."""
+    """What its place is made of, when that is not `row` alone."""
+
+
+STRAYS: Final = "DELETE FROM events WHERE NOT EXISTS (SELECT 1 FROM runs WHERE key = id >> 32)"
+"""Of a run that was being forgotten when a crash came: nobody knows any more whose they were."""
+
+RUN: Final = "(SELECT run FROM runs WHERE key = id >> 32)"
+FIRST: Final = "id & 4294967295"
 
 
 def reseal(

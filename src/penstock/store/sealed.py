@@ -2,7 +2,9 @@
 
 The key itself never goes into the store. A payload carries the name of the key that sealed
 it, so that a wrong key is told from damage, and keys can be rotated while old payloads
-still open. What is sealed for one place (a row) does not open in another.
+still open. What is sealed for one place (the row of a table that a key identifies) opens in no
+other, and where there is a key, nothing opens that is not sealed: whoever can write to the
+store, and has no key, can neither move payloads about nor slip in some of his own.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ _HEX = re.compile(r"[0-9A-Fa-f]{64}")
 class Seal:
     """Seals with the first key, opens with any."""
 
-    def __init__(self, keys: Sequence[str]) -> None:
+    def __init__(self, keys: Sequence[str], *, plain: bool = False) -> None:
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -43,21 +45,28 @@ class Seal:
         """The name of the key that seals."""
         self.names = frozenset({b"", *self._keys})
         """Of keys that open; the empty one stands for payloads that are not sealed."""
+        self.plain = plain
+        """Whether those may be read as well: while a store is being sealed."""
         self._damaged = (InvalidTag, ValueError)
 
-    def seal(self, data: bytes, place: bytes = b"") -> bytes:
-        nonce = os.urandom(_NONCE)
-        return MARK + self.current + nonce + self._keys[self.current].encrypt(nonce, data, MARK + place)
+    def seal(self, data: bytes, table: str, *row: object) -> bytes:
+        nonce, place = os.urandom(_NONCE), _place(table, row)
+        return MARK + self.current + nonce + self._keys[self.current].encrypt(nonce, data, place)
 
-    def open(self, data: bytes, place: bytes = b"") -> bytes:
+    def open(self, data: bytes, table: str, *row: object) -> bytes:
         if not is_sealed(data):
-            return data
+            if self.plain:
+                return data
+            raise StoreError(
+                f"something in {table} is not sealed, so it was not written with this key; "
+                "if sealing the store was cut short, `penstock rotate-key` goes on with it"
+            )
         key = self._keys.get(sealed_by(data))
         if key is None:
             raise WrongKey
         nonce, body = data[_HEAD : _HEAD + _NONCE], data[_HEAD + _NONCE :]
         try:
-            return key.decrypt(nonce, body, MARK + place)
+            return key.decrypt(nonce, body, _place(table, row))
         except self._damaged:
             raise StoreError("a sealed payload is damaged, or is not where it was written") from None
 
@@ -67,18 +76,19 @@ class NoSeal:
 
     current = b""
     names = frozenset({b""})
+    plain = True
 
-    def seal(self, data: bytes, place: bytes = b"") -> bytes:  # noqa: ARG002 - a place says nothing here
+    def seal(self, data: bytes, table: str, *row: object) -> bytes:  # noqa: ARG002 - a place says nothing here
         return data
 
-    def open(self, data: bytes, place: bytes = b"") -> bytes:  # noqa: ARG002 - the same
+    def open(self, data: bytes, table: str, *row: object) -> bytes:  # noqa: ARG002 - the same
         if is_sealed(data):
             raise WrongKey
         return data
 
 
-def seal_of(keys: Sequence[str]) -> Seal | NoSeal:
-    return Seal(keys) if keys else NoSeal()
+def seal_of(keys: Sequence[str], *, plain: bool = False) -> Seal | NoSeal:
+    return Seal(keys, plain=plain) if keys else NoSeal()
 
 
 def is_sealed(data: bytes) -> bool:
@@ -90,9 +100,27 @@ def sealed_by(data: bytes) -> bytes:
     return data[len(MARK) : _HEAD] if is_sealed(data) else b""
 
 
-def place(table: str, *key: object) -> bytes:
-    """The place of a payload: the row of a table that the key identifies."""
-    return "\x1f".join([table, *map(str, key)]).encode()
+CHECK: Final = b"penstock"
+CHECKED: Final = ("meta", "seal")
+"""What a store keeps, and where, so that a wrong key is told before anything is written with it."""
+
+
+def checked(seal: Seal | NoSeal, found: bytes) -> bool:
+    """Whether what a store keeps may stay as it is. Raises when this key must not open the store."""
+    if not (seal.plain or is_sealed(found)):
+        raise StoreError(
+            "the store is not sealed, and there is a key: seal it with `penstock rotate-key`, "
+            "or leave PENSTOCK_KEY out"
+        )
+    if seal.open(found, *CHECKED) != CHECK:
+        raise WrongKey
+    return seal.plain or sealed_by(found) == seal.current
+
+
+def _place(table: str, row: Sequence[object]) -> bytes:
+    """Each part with its length: no two places look the same, whatever the names in them are."""
+    parts = [str(part).encode("utf-8", "surrogatepass") for part in (table, *row)]
+    return MARK + b"".join(b"%d:%b" % (len(part), part) for part in parts)
 
 
 def new_key() -> str:

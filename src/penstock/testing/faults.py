@@ -74,7 +74,15 @@ class Floods:
     announced: bool = True
 
 
-Fails = Replies | Hangs | Drops | Stalls | Cuts | Ends | Errs | Floods
+@dataclass(frozen=True)
+class Drips:
+    """A byte now and then, without end: never silent for long, and never done."""
+
+    every: float = 0.01
+    """Seconds between two of them."""
+
+
+Fails = Replies | Hangs | Drops | Stalls | Cuts | Ends | Errs | Floods | Drips
 
 
 def replies(status: int, body: Any, **headers: str) -> Replies:

@@ -25,6 +25,7 @@ from penstock.run.events import (
     Event,
     GateChecked,
     MapStarted,
+    RouteDecided,
     TaskCompleted,
     TaskFailed,
     TaskSkipped,
@@ -35,6 +36,7 @@ from penstock.run.events import (
     WorkflowResumed,
     WorkflowStarted,
 )
+from penstock.testing.routes import Routes
 from penstock.workflow.spec import Step, Workflow
 
 Verdict = Literal["success", "failure", "skip"]
@@ -60,8 +62,9 @@ class _Book:
     """Item to attempt; a plain step is item None."""
     waiting: dict[int | None, tuple[int, float]] = field(default_factory=dict)
     """Item to the attempt that failed and the time when the next may begin."""
-    seen: set[tuple[int | None, int]] = field(default_factory=set)
-    """Every item and attempt there ever was: together they name a task."""
+    seen: set[tuple[int, int | None, int]] = field(default_factory=set)
+    """Every iteration, item and attempt there ever was: together they name a task."""
+    iteration: int = 1
     tries: Counter[int | None] = field(default_factory=Counter)
     """How often each item was tried since the step was opened."""
     asking: dict[int | None, DecisionRequired] = field(default_factory=dict)
@@ -89,6 +92,8 @@ class History:
         self.workflow = workflow
         self.wrong: list[str] = []
         self.books: dict[str, _Book] = {}
+        self._steps: list[Step] = []
+        self._routes = Routes([])
         self._add(workflow.steps)
         self._seq = 0
         self._paused = False
@@ -125,6 +130,8 @@ class History:
             texts = (step.when, step.for_each, repr(step.with_))
             found = {*step.needs, *(name for text in texts for name in _READS.findall(text))}
             self.books[step.id] = _Book(step, tuple(sorted(found)))
+        self._steps += steps
+        self._routes.grow(self._steps)
         new = {step.id for step in steps}
         for _ in new:  # as often as the longest chain could be long
             for name in new:
@@ -152,6 +159,8 @@ class History:
                 self._asked(event)
             case DecisionMade():
                 self._decided(event)
+            case RouteDecided():
+                self._routed(event)
             case GateChecked(then="again"):
                 self._refused(event)
             case BudgetWarned(budget="timeout"):
@@ -174,6 +183,10 @@ class History:
             return
         if self._paused:
             self._say(event, "started while the run was paused")
+        if event.iteration != book.iteration:
+            self._say(event, f"iteration {event.iteration} while {book.iteration} is open")
+        if self._routes.ending and event.item is None and not book.opened:
+            self._say(event, "started although the run was to end")
         if self._stopping:
             self._say(event, "started while the run was being stopped")
         if book.verdict is not None:
@@ -205,9 +218,9 @@ class History:
                 self._say(event, f"tried again {again[1] - event.at:g} s too early")
         elif item is not None:
             self._check_item(event, book, item)
-        if (item, event.attempt) in book.seen:
+        if (event.iteration, item, event.attempt) in book.seen:
             self._say(event, f"there was an attempt {event.attempt} before")
-        book.seen.add((item, event.attempt))
+        book.seen.add((event.iteration, item, event.attempt))
         book.tries[item] += 1
         if book.tries[item] > self._most_attempts(book):
             self._say(event, "more attempts than allowed")
@@ -282,6 +295,8 @@ class History:
             book.stopped = event.kind == "cancelled"
         allowed = not book.failed or book.step.on_error == "continue"
         book.verdict = "success" if allowed else "failure"
+        self._routes.ended(book.step.id, ran=True)
+        self._turn()
         if isinstance(event, TaskFailed) and not event.error:
             self._say(event, "failed without a reason")
 
@@ -325,13 +340,39 @@ class History:
         book.approved.discard(event.item)
         book.tries[event.item] = 0
 
+    # --- routes ---
+
+    def _routed(self, event: RouteDecided) -> None:
+        if event.step not in self._routes.open:
+            self._say(event, "chooses although it has nothing to choose")
+        self._routes.take(event, failed=self.books[event.step].verdict == "failure")
+        self._turn()
+
+    def _turn(self) -> None:
+        """Loops whose body has come to rest open their next iteration."""
+        if self._stopping or self._routes.ending:
+            return
+        for step in self._routes.turn(lambda step: not self.books[step].opened):
+            book = self.books[step]
+            self._reopen(book)
+            book.iteration += 1
+
     # --- joins ---
 
     def _verdicts(self, book: _Book) -> list[Verdict | None]:
-        return [self.books[need].verdict for need in book.needs]
+        return [self._verdict(need, book.step.id) for need in book.needs]
+
+    def _verdict(self, need: str, step: str) -> Verdict | None:
+        """How the end of a need counts for a step: a route to it counts as success of whoever chose it."""
+        verdict = self.books[need].verdict
+        if verdict is not None and self._routes.chosen_by.get(step) == need:
+            return "success"
+        return None if self._routes.undecided(need, step) else verdict
 
     def _allows(self, book: _Book) -> bool:
         """Whether the join lets the step start, as things stand."""
+        if self._routes.held(book.step.id, book.needs):
+            return False
         seen = self._verdicts(book)
         match book.step.join:
             case "all_success":
@@ -345,6 +386,8 @@ class History:
 
     def _forbids(self, book: _Book) -> str:
         """The kind of skip that the join calls for by now; empty when it does not."""
+        if self._routes.held(book.step.id, book.needs):
+            return ""
         seen = self._verdicts(book)
         join = book.step.join
         if join == "all_done" or (join == "any_success" and ("success" in seen or None in seen)):
@@ -370,9 +413,15 @@ class History:
         book.stopped = bool(self._stopping)
         book.kind = event.kind
         book.verdict = "failure" if event.kind == "upstream_failed" else "skip"
+        self._routes.ended(book.step.id, ran=False)
+        self._turn()
 
     def _may_skip(self, event: TaskSkipped, book: _Book) -> bool:
         forbidden = self._forbids(book)
+        if self._routes.ending and event.kind == "run_ended":
+            return True
+        if self._routes.passed_by(event.step):
+            return event.kind in ("not_routed", "upstream_failed")
         if event.kind == "upstream_failed":
             return forbidden == "upstream_failed"
         if self._stopping:
@@ -451,8 +500,10 @@ class History:
             if self._stopping != "abort":
                 self._say(event, "nobody asked for it")
             return
-        bad = self._stopping or any(b.failed and b.verdict == "failure" for b in self.books.values())
+        bad = self._stopping or self._routes.shortfall or any(self._failed(b) for b in self.books.values())
         produced = any(value is not None for value in event.outputs.values())
+        if self._routes.shortfall and not self.workflow.outputs:
+            produced = any(book.verdict == "success" for book in self.books.values())
         worse = "partial" if produced else "failed"
         if self._stopping == "abort":
             self._say(event, "an aborted run says it completed")
@@ -460,6 +511,10 @@ class History:
             self._say(event, f"says {event.status} ({event.reason!r}), but it is {worse}")
         if not bad and event.status != "succeeded" and not event.reason.startswith("output "):
             self._say(event, f"says {event.status}, but nothing went wrong")
+
+    def _failed(self, book: _Book) -> bool:
+        """A failure that nobody has dealt with."""
+        return book.failed and book.verdict == "failure" and book.step.id not in self._routes.forgiven
 
     def _check_nothing_is_late(self) -> None:
         """After a batch, whatever could have happened has: steps start as soon as they may."""
@@ -470,13 +525,13 @@ class History:
                 if free and self._has_an_item_to_start(book):
                     self.wrong.append(f"{self._seq}: {name} does not start its next item")
                 continue
-            if self._stopping or self._forbids(book):
+            if self._stopping or self._routes.ending or self._routes.passed_by(name) or self._forbids(book):
                 self.wrong.append(f"{self._seq}: {name} should have been skipped by now")
-            elif free and self._allows(book):
+            elif free and self._allows(book) and book.step.approval != "always":  # else it is asked about
                 self.wrong.append(f"{self._seq}: {name} does not start")
 
     def _has_an_item_to_start(self, book: _Book) -> bool:
-        if not book.mapped or book.count is None or book.item_failed:
+        if not book.mapped or book.count is None or book.item_failed or book.step.approval == "always":
             return False
         cap = book.step.max_parallel
         return book.next < book.count and (cap is None or len(book.running) < cap)

@@ -1,8 +1,8 @@
 """An MCP server without manners: `python mcp_faults.py FAULT`.
 
 A plain loop over JSON lines that starts in a moment and needs nothing installed, so that it can
-be crashed a thousand times. `FAULT` says how it starts (`well`, `never`, `dies`, `noisy`); the
-tools are ways to go wrong later.
+be crashed a thousand times. `FAULT` says how it starts (`well`, `never`, `mute`, `dies`, `noisy`);
+the tools are ways to go wrong later.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+ABOUT = "Goes wrong in every way there is."
 OBJECT = {"type": "object"}
 HINTS = {"readOnlyHint": True}
-NAMES = ("echo", "crash", "hang", "huge", "not_utf8", "not_json", "not_rpc", "chatter", "flaky", "pages")
+NAMES = ("echo", "crash", "hang", "huge", "not_utf8", "not_json", "not_rpc", "chatter", "flaky", "turn")
 
 
 def _loop(n: int) -> dict[str, Any]:
@@ -72,6 +73,10 @@ def call(number: Any, name: str, args: dict[str, Any]) -> None:
             if name == "append_and_crash":
                 os._exit(9)
             text(number, "done")
+        case "turn":  # says that its tools are others now, and dies when it is asked for them
+            turned.append(args["marker"])
+            say({"method": "notifications/tools/list_changed"})
+            text(number, "turned")
         case "hang":
             time.sleep(1000)
         case "huge":
@@ -89,7 +94,15 @@ def call(number: Any, name: str, args: dict[str, Any]) -> None:
             say({"id": number, "error": {"code": -32602, "message": f"no tool {name}"}})
 
 
+turned: list[str] = []
+
+
 def listing(number: Any, params: dict[str, Any], fault: str) -> None:
+    if turned:
+        Path(turned[-1]).touch()
+        os._exit(9)
+    if fault == "mute":
+        return
     if fault == "endless":  # a list of tools without end
         page = int(params.get("cursor") or 0)
         one = {"name": f"tool{page}", "inputSchema": OBJECT}
@@ -105,7 +118,7 @@ def serve(fault: str) -> None:
         if number is None or fault == "never":
             continue
         if method == "initialize":
-            agreed = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}}
+            agreed = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "instructions": ABOUT}
             say({"id": number, "result": {**agreed, "serverInfo": {"name": "faults", "version": "1"}}})
         elif method == "tools/list":
             listing(number, params, fault)

@@ -151,10 +151,12 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--http", type=int, default=0)
     parser.add_argument("--changed", action="store_true", help="start as the server that `change` makes")
+    parser.add_argument("--again", action="store_true", help="with `--changed`: as yet another one")
     given = parser.parse_args()
     if given.changed:
         server.remove_tool("echo")
-        server.add_tool(_sly_echo, name="echo", description="Say it back, slyly.", structured_output=False)
+        how = "slyly again" if given.again else "slyly"
+        server.add_tool(_sly_echo, name="echo", description=f"Say it back, {how}.", structured_output=False)
     if given.http:
         server.run("streamable-http", host="127.0.0.1", port=given.http)
     else:

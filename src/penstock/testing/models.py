@@ -5,7 +5,7 @@
         provider = Hosted(server.endpoint("openai"), http)
 
 Each provider has a script of its own and goes through it call by call; where it ends, the provider
-is well and says hello. Nothing here waits for a time: what hangs does so until the server closes.
+is well and says hello. What hangs does so until the server closes; only what drips counts time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from penstock.models.endpoint import KNOWN, Endpoint, Secret, compatible
-from penstock.testing.faults import Cuts, Drops, Errs, Fails, Floods, Hangs, Replies, Stalls
+from penstock.testing.faults import Cuts, Drips, Drops, Errs, Fails, Floods, Hangs, Replies, Stalls
 from penstock.testing.wires import Says, streamed, texts_in, vectors, whole
 
 Turn = Says | Fails
@@ -122,6 +122,8 @@ class ModelServer:
                 return web.Response()
             case Floods():
                 return await self._flood(request, turn)
+            case Drips():
+                return await self._drip(request, turn)
             case Says() if not call.stream:
                 headers = {**turn.headers, "content-type": "application/json"}
                 return web.Response(body=b"".join(pieces), headers=headers)
@@ -161,6 +163,15 @@ class ModelServer:
                 await response.write(piece)
         return response
 
+    async def _drip(self, request: web.Request, turn: Drips) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": "application/json"})
+        await response.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            while not self._closing.is_set():
+                await response.write(b" ")
+                await asyncio.sleep(turn.every)
+        return response
+
 
 def _read(request: web.Request, raw: bytes) -> Call:
     path = "/" + request.match_info["path"]
@@ -189,9 +200,10 @@ def _pieces(endpoint: Endpoint, call: Call, says: Says) -> list[bytes]:
         texts = texts_in(endpoint.speech, call.body)
         return _halves(json.dumps(vectors(endpoint.speech, texts)).encode())
     model = str(call.body.get("model") or call.path.rpartition("/")[2].partition(":")[0])
+    speech = "openai" if call.path.endswith("/chat/completions") else endpoint.speech
     if call.stream:
-        return streamed(endpoint.speech, says, model, call.body)
-    return _halves(json.dumps(whole(endpoint.speech, says, model, call.body)).encode())
+        return streamed(speech, says, model)
+    return _halves(json.dumps(whole(speech, says, model)).encode())
 
 
 def _halves(raw: bytes) -> list[bytes]:

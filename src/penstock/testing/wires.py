@@ -49,9 +49,11 @@ class Says:
         return [piece for piece in (first, *(f" {word}" for word in rest)) if piece]
 
 
-def whole(speech: Speech, says: Says, model: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer in one piece. `wanted` is the request that it answers."""
+def whole(speech: Speech, says: Says, model: str) -> dict[str, Any]:
+    """The answer in one piece."""
     match speech:
+        case "responses":
+            return _response(says, model)
         case "openai":
             message: dict[str, Any] = {"role": "assistant", "content": says.text or None, "refusal": None}
             if says.calls:
@@ -61,7 +63,7 @@ def whole(speech: Speech, says: Says, model: str, wanted: Mapping[str, Any]) -> 
             return {**head, "choices": [choice], "usage": _openai_usage(says)}
         case "anthropic":
             head = {"id": "msg_1", "type": "message", "role": "assistant", "model": f"{model}-2026"}
-            blocks = _blocks(says, wanted)
+            blocks = _blocks(says)
             tail = {**_anthropic_end(says, blocks), "usage": _anthropic_usage(says)}
             return {**head, "content": blocks, **tail}
         case "gemini":
@@ -70,15 +72,15 @@ def whole(speech: Speech, says: Says, model: str, wanted: Mapping[str, Any]) -> 
             return _ollama(says, model, says.text, last=True)
 
 
-def streamed(speech: Speech, says: Says, model: str, wanted: Mapping[str, Any]) -> list[bytes]:
+def streamed(speech: Speech, says: Says, model: str) -> list[bytes]:
     """The answer in pieces, each as it goes over the wire."""
     match speech:
+        case "responses":
+            return [f"event: {e['type']}\n".encode() + _event(e) for e in _response_stream(says, model)]
         case "openai":
             return [*map(_event, _openai_stream(says, model)), b"data: [DONE]\n\n"]
         case "anthropic":
-            return [
-                f"event: {e['type']}\n".encode() + _event(e) for e in _anthropic_stream(says, model, wanted)
-            ]
+            return [f"event: {e['type']}\n".encode() + _event(e) for e in _anthropic_stream(says, model)]
         case "gemini":
             parts = [{"text": piece} for piece in says.pieces]
             last = len(parts) - 1 if parts and not says.calls else len(parts)
@@ -96,7 +98,7 @@ def vectors(speech: Speech, texts: Sequence[str]) -> dict[str, Any]:
     """Vectors that say which text they belong to: its length, and its place."""
     found = [[float(len(text)), float(at)] for at, text in enumerate(texts)]
     match speech:
-        case "openai" | "anthropic":
+        case "openai" | "responses" | "anthropic":
             data = [{"object": "embedding", "index": at, "embedding": v} for at, v in enumerate(found)]
             return {"object": "list", "data": data[::-1], "usage": {"prompt_tokens": 7, "total_tokens": 7}}
         case "gemini":
@@ -152,22 +154,74 @@ def _openai_stream(says: Says, model: str) -> Iterator[dict[str, Any]]:
     yield {**head, "choices": [], "usage": _openai_usage(says)}
 
 
+# --- OpenAI's responses ---
+
+
+def _message_item(says: Says) -> dict[str, Any]:
+    part = {"type": "output_text", "text": says.text, "annotations": [], "logprobs": []}
+    return {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": [part]}
+
+
+def _call_item(call: Called) -> dict[str, Any]:
+    item = {"id": f"fc_{call.id}", "type": "function_call", "status": "completed", "call_id": call.id}
+    return {**item, "name": call.name, "arguments": call.text}
+
+
+def _response(says: Says, model: str) -> dict[str, Any]:
+    reasoning = {"id": "rs_1", "type": "reasoning", "summary": []}
+    items = [reasoning, *([_message_item(says)] if says.text else []), *map(_call_item, says.calls)]
+    cut = {"length": "max_output_tokens", "refused": "content_filter"}.get(says.end)
+    usage = {
+        "input_tokens": says.input,
+        "input_tokens_details": {"cached_tokens": says.cached},
+        "output_tokens": says.output,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": says.input + says.output,
+    }
+    return {
+        "id": "resp_1",
+        "object": "response",
+        "created_at": 1,
+        "status": "incomplete" if cut else "completed",
+        "error": None,
+        "incomplete_details": {"reason": cut} if cut else None,
+        "model": f"{model}-2026",
+        "output": items,
+        "usage": usage,
+    }
+
+
+def _response_stream(says: Says, model: str) -> Iterator[dict[str, Any]]:
+    whole = _response(says, model)
+    begun = {**whole, "status": "in_progress", "output": [], "usage": None, "incomplete_details": None}
+    yield {"type": "response.created", "response": begun, "sequence_number": 0}
+    for at, item in enumerate(whole["output"]):
+        place = {"output_index": at, "item_id": item["id"]}
+        yield {"type": "response.output_item.added", **place, "item": {**item, "status": "in_progress"}}
+        if item["type"] == "message":
+            for piece in says.pieces:
+                yield {"type": "response.output_text.delta", **place, "content_index": 0, "delta": piece}
+            yield {"type": "response.output_text.done", **place, "content_index": 0, "text": says.text}
+        if item["type"] == "function_call":
+            middle = len(item["arguments"]) // 2
+            for part in (item["arguments"][:middle], item["arguments"][middle:]):
+                yield {"type": "response.function_call_arguments.delta", **place, "delta": part}
+        yield {"type": "response.output_item.done", **place, "item": item}
+    yield {"type": f"response.{whole['status']}", "response": whole, "sequence_number": 99}
+
+
 # --- Anthropic ---
 
 
-def _blocks(says: Says, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Text and tool calls; where a tool is forced, the text is what the model puts into it."""
+def _blocks(says: Says) -> list[dict[str, Any]]:
+    """Text and tool calls; a thought, whose text is withheld, stands before the first of these."""
     calls = [{"type": "tool_use", "id": c.id, "name": c.name, "input": dict(c.arguments)} for c in says.calls]
-    choice = wanted.get("tool_choice", {})
-    name = choice.get("name") if choice.get("type") == "tool" else None
-    if name is None and choice.get("type") == "any" and not calls:
-        name = wanted["tools"][-1]["name"]
-    if name is not None and says.end == "stop":
-        try:
-            return [{"type": "tool_use", "id": "toolu_1", "name": name, "input": json.loads(says.text)}]
-        except ValueError:
-            pass  # a model that talks instead
-    return [*([{"type": "text", "text": says.text}] if says.text else []), *calls]
+    thought = {"type": "thinking", "thinking": "", "signature": "dGhvdWdodA=="}
+    return [
+        *([thought] if calls else []),
+        *([{"type": "text", "text": says.text}] if says.text else []),
+        *calls,
+    ]
 
 
 def _anthropic_end(says: Says, blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -181,7 +235,7 @@ def _anthropic_usage(says: Says) -> dict[str, Any]:
     return {**fresh, "cache_read_input_tokens": says.cached, "cache_creation_input_tokens": 0}
 
 
-def _anthropic_stream(says: Says, model: str, wanted: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _anthropic_stream(says: Says, model: str) -> Iterator[dict[str, Any]]:
     usage = _anthropic_usage(says)
     begun: dict[str, Any] = {
         "id": "msg_1",
@@ -192,24 +246,30 @@ def _anthropic_stream(says: Says, model: str, wanted: Mapping[str, Any]) -> Iter
     }
     yield {"type": "message_start", "message": {**begun, "usage": {**usage, "output_tokens": 1}}}
     yield {"type": "ping"}
-    blocks = _blocks(says, wanted)
+    blocks = _blocks(says)
     for at, block in enumerate(blocks):
-        spoken = block["type"] == "text"
-        empty = {**block, "text": ""} if spoken else {**block, "input": {}}
-        yield {"type": "content_block_start", "index": at, "content_block": empty}
-        written = json.dumps(block.get("input"))
-        middle = len(written) // 2
-        for piece in says.pieces if spoken else (written[:middle], written[middle:]):
-            delta = (
-                {"type": "text_delta", "text": piece}
-                if spoken
-                else {"type": "input_json_delta", "partial_json": piece}
-            )
+        empty = {name: "" if name in ("text", "signature") else value for name, value in block.items()}
+        begun = {**empty, "input": {}} if block["type"] == "tool_use" else empty
+        yield {"type": "content_block_start", "index": at, "content_block": begun}
+        for delta in _deltas(says, block):
             yield {"type": "content_block_delta", "index": at, "delta": delta}
         yield {"type": "content_block_stop", "index": at}
     counted = {"output_tokens": says.output}
     yield {"type": "message_delta", "delta": _anthropic_end(says, blocks), "usage": counted}
     yield {"type": "message_stop"}
+
+
+def _deltas(says: Says, block: Mapping[str, Any]) -> list[dict[str, Any]]:
+    match block["type"]:
+        case "text":
+            return [{"type": "text_delta", "text": piece} for piece in says.pieces]
+        case "thinking":
+            return [{"type": "signature_delta", "signature": block["signature"]}]
+        case _:
+            written = json.dumps(block["input"])
+            middle = len(written) // 2
+            parts = (written[:middle], written[middle:])
+            return [{"type": "input_json_delta", "partial_json": part} for part in parts]
 
 
 # --- Gemini ---

@@ -7,6 +7,7 @@ or a program on the other end of a pipe answers is not visible from here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -23,12 +24,29 @@ class Task:
     iteration: int
     item: int | None
     attempt: int
+    waiting: Callable[[], AbstractContextManager[object]] = field(
+        default=nullcontext, compare=False, repr=False
+    )
+    """Entered while a person is waited for: that time does not count against the task's."""
 
     @property
     def idempotency_key(self) -> str:
         """The same for every attempt at this piece of work, also after a crash."""
         item = "" if self.item is None else f".{self.item}"
         return f"{self.run}/{self.step}.{self.iteration}{item}"
+
+
+class Consent(Protocol):
+    """What a person has to agree to before a tool is called."""
+
+    @property
+    def difference(self) -> str:
+        """From what was approved to what it is now; empty when there is none any more."""
+        ...
+
+    def give(self) -> None:
+        """A person has seen the difference, and agrees."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,13 +66,27 @@ class Tool:
     """Expected seconds, where known."""
     convert: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     """Checks the arguments and turns JSON into what the hints ask for; raises `ValueError`."""
+    asks: str = ""
+    """The rule by which a person approves each call, whatever a workflow says about it."""
+    timeout: float | None = None
+    """Seconds for a call whose caller sets no limit."""
+    consent: Consent | None = None
+    """Set when it is not what was approved: a person has to agree to what it is now."""
 
 
 class Catalog(Protocol):
     """Where tools are found."""
 
-    def find(self, uses: str, *, folder: str | None = None) -> Tool:
-        """The tool of this id, or `UnknownTool`."""
+    @property
+    def version(self) -> int:
+        """Another one when a tool has become another, or was approved as it is now."""
+        ...
+
+    def find(self, uses: str, *, folder: str | None = None, changed: bool = False) -> Tool:
+        """The tool of this id, or `UnknownTool`.
+
+        With `changed`, also one that is not what was approved, for whoever asks a person first.
+        """
         ...
 
     def of(self, function: Callable[..., Any], uses: str) -> Tool:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +26,7 @@ from penstock.tools.names import wire_name
 from penstock.tools.pinning import Change, Pins
 from penstock.tools.rules import Rules
 from penstock.tools.schemas import LARGEST, BadSchema, Check, compiled, size_of
+from penstock.tools.table import Pinning
 from penstock.workflow.findings import did_you_mean
 from penstock.workflow.spec import Effect
 
@@ -48,11 +50,13 @@ class Servers:
         pins: Keep | None = None,
         elicit: Elicit | None = None,
         problems: Sequence[Problem] = (),
+        pinning: Pinning = "ask",
     ) -> None:
         self.known = dict(servers or {})
         self.variables = variables or {}
         self.listings = Listings(listings or MemoryKeep())
-        self.pins = Pins(pins or MemoryKeep())
+        self.pins = Pins(pins or MemoryKeep(), trusting=pinning == "off")
+        self.pinning = pinning
         self.elicit = elicit
         self.problems = tuple(problems)
         """What was wrong with their configuration."""
@@ -75,7 +79,9 @@ class ToolCatalog:
         self._builtins = {tool.id: tool for tool in builtins}
         self._listed: dict[str, dict[str, Definition]] = {}
         """By server, what it offers; a server that is not here has never been asked."""
+        self._about: dict[str, str] = {}
         self._found: dict[str, Tool] = {}
+        self._rules_kept: dict[str, tuple[Tool, Tool]] = {}
         self._bad: dict[str, str] = {}
         """Tools whose definition cannot be used, and why."""
         self._down: dict[str, str] = {}
@@ -88,17 +94,15 @@ class ToolCatalog:
 
     # --- finding ---
 
-    def find(self, uses: str, *, folder: str | None = None) -> Tool:
-        if self.rules.verdict(uses) == "deny":
-            raise ToolRefused(uses, "the rules for tools deny it")
+    def find(self, uses: str, *, folder: str | None = None, changed: bool = False) -> Tool:
+        self._refuse_denied(uses)
         server, _, name = uses.partition(":")
         if server in self.servers.known:
-            return self._of_server(self.servers.known[server], name)
-        builtin = self._builtins.get(ToolId(uses))
-        if builtin is not None and uses not in self.functions.ids():
-            return self._asked_for(builtin)
+            return self._of_server(self.servers.known[server], name, changed=changed)
+        if self.is_builtin(uses):
+            return self._ruled(self._builtins[ToolId(uses)])
         try:
-            return self._asked_for(self.functions.find(uses, folder=folder))
+            return self._ruled(self.functions.find(uses, folder=folder))
         except UnknownTool as error:
             hint = error.hint or did_you_mean(uses, self.ids())
             if not hint and not uses.startswith("py:"):
@@ -106,15 +110,40 @@ class ToolCatalog:
             raise UnknownTool(uses, hint) from None
 
     def of(self, function: Callable[..., Any], uses: str) -> Tool:
-        return self._asked_for(self.functions.of(function, uses))
+        self._refuse_denied(uses)
+        return self._ruled(self.functions.of(function, uses))
 
     def add(self, function: Tool | Callable[..., Any]) -> Tool:
         return self.functions.add(function)
 
     def ids(self) -> Sequence[str]:
+        return [id for id in self.every() if id not in self._bad and self.rules.verdict(id) != "deny"]
+
+    def look_at(self, id: str) -> tuple[Tool | None, str]:
+        """A tool whatever rules and pins say of it, to be shown and not to be called; else why it is none."""
+        server = id.partition(":")[0]
+        try:
+            definition = self.definition(id)
+            if definition is not None and id not in self._bad:
+                return self._found.get(id) or self._made(self.servers.known[server], definition), ""
+            if self.is_builtin(id):
+                return self._ruled(self._builtins[ToolId(id)]), ""
+            return self._ruled(self.functions.find(id)), ""
+        except UnknownTool as error:
+            return None, self._bad.get(id, error.hint)
+
+    def is_builtin(self, id: str) -> bool:
+        return ToolId(id) in self._builtins and id not in self.functions.ids()
+
+    def definition(self, id: str) -> Definition | None:
+        """A tool of a server as that describes it."""
+        server, _, name = id.partition(":")
+        return self._listed.get(server, {}).get(name)
+
+    def every(self) -> Sequence[str]:
+        """The ids of all that is known, also of what may not be called."""
         listed = [f"{server}:{name}" for server, tools in self._listed.items() for name in tools]
-        every = dict.fromkeys([*self.functions.ids(), *self._builtins, *listed])
-        return [id for id in every if id not in self._bad and self.rules.verdict(id) != "deny"]
+        return list(dict.fromkeys([*self.functions.ids(), *self._builtins, *listed, *self._bad]))
 
     def by_wire_name(self, name: str) -> Tool:
         """The tool that a model or a client means by `server__tool`."""
@@ -137,6 +166,10 @@ class ToolCatalog:
             )  # fmt: skip
         return self._pool
 
+    def about(self, server: str) -> str:
+        """What a server says it is for, in its own words; empty when it says nothing."""
+        return self._about.get(server, "")
+
     async def ready(self, uses: Iterable[str]) -> list[Progress]:
         """Start the servers of these tools that have never been asked what they offer."""
         unknown = self._unasked(uses)
@@ -153,8 +186,10 @@ class ToolCatalog:
             asyncio.run(self._ask(unknown))
 
     def _unasked(self, uses: Iterable[str]) -> list[str]:
-        names = dict.fromkeys(one.partition(":")[0] for one in uses)
-        return [name for name in names if name in self.servers.known and name not in self._listed]
+        """The servers that these ids, or patterns of ids, may belong to, and that were never asked."""
+        wanted = dict.fromkeys(one.partition(":")[0] for one in uses)
+        unasked = [name for name in self.servers.known if name not in self._listed]
+        return [name for name in unasked if any(fnmatchcase(name, one) for one in wanted)]
 
     async def _ask(self, servers: Sequence[str]) -> None:
         try:
@@ -186,6 +221,10 @@ class ToolCatalog:
         """Tools that are not what was approved; they are refused until they are."""
         return self.servers.pins.changes
 
+    @property
+    def version(self) -> int:
+        return self.servers.pins.version
+
     def approve(self, id: str) -> bool:
         """Take a changed tool as it is now. False when nothing waits under this id."""
         self._found.pop(id, None)
@@ -214,9 +253,10 @@ class ToolCatalog:
                 self._found.pop(f"{server.name}:{name}", None)
         self._listed[server.name] = good
         self.servers.pins.see({f"{server.name}:{name}": tool for name, tool in good.items()})
-        return Listing(tuple(good.values()), listing.protocol, listing.title)
+        self._about[server.name] = listing.instructions
+        return replace(listing, tools=tuple(good.values()))
 
-    def _of_server(self, server: Server, name: str) -> Tool:
+    def _of_server(self, server: Server, name: str, *, changed: bool) -> Tool:
         id = f"{server.name}:{name}"
         if id in self._bad:
             raise ToolRefused(id, self._bad[id])
@@ -227,17 +267,24 @@ class ToolCatalog:
         if name not in listed:
             hint = did_you_mean(name, listed) or f"the server {server.name!r} offers {len(listed)} others"
             raise UnknownTool(id, hint)
-        self._refuse_changed(id)
+        ask = changed and self.servers.pinning == "ask" and self.servers.pins.change(id) is not None
+        if not ask:
+            self._refuse_changed(id)
         tool = self._found.get(id)
         if tool is None:
             tool = self._found[id] = self._made(server, listed[name])
-        return tool
+        return replace(tool, consent=_Consent(self, id)) if ask else tool
+
+    def _refuse_denied(self, id: str) -> None:
+        refusal = self.rules.refusal(id)
+        if refusal:
+            raise ToolRefused(id, refusal)
 
     def _refuse_changed(self, id: str) -> None:
         change = self.servers.pins.change(id)
         if change is not None:
-            hint = f"it is not what was approved; read what changed and approve it:\n{change.difference}"
-            raise ToolRefused(id, hint)
+            hint = f"it is not what was approved; read what changed, then `penstock tools approve {id}`"
+            raise ToolRefused(id, f"{hint}:\n{change.difference}")
 
     def _made(self, server: Server, tool: Definition) -> Tool:
         id = ToolId(f"{server.name}:{tool.name}")
@@ -247,7 +294,7 @@ class ToolCatalog:
         except BadSchema as error:
             self._bad[id] = str(error)
             raise ToolRefused(id, str(error)) from None
-        effect = effect_of(tool, server.effects)
+        effect = self.rules.effect(id)[0] or effect_of(tool, server.effects)
         made = Tool(
             id=id,
             call=partial(self._call, server, tool.name, effect, results),
@@ -258,7 +305,7 @@ class ToolCatalog:
             wants_task=TASK,
             convert=partial(_checked, id, arguments),
         )
-        return self._asked_for(made)
+        return self._ruled(made)
 
     async def _call(
         self, server: Server, name: str, effect: Effect, results: Check | None, /, **args: Any
@@ -270,16 +317,43 @@ class ToolCatalog:
         self._refuse_changed(id)
         output = await upstream.call(name, args, effect=effect, task=task)
         if results is None:
-            self.servers.listings.learn(id, output)
+            if self.servers.listings.learn(id, output):
+                self._found.pop(id, None)  # whoever finds it next finds what its results look like
         elif complaint := results(output):
             raise ToolFailed(id, f"its result is not what it declares: {complaint}")
         return output
 
-    def _asked_for(self, tool: Tool) -> Tool:
-        """A tool as the rules want it: one to ask about counts as destructive, which is asked about."""
-        if tool.effect == "destructive" or self.rules.verdict(tool.id) != "ask":
+    def _ruled(self, tool: Tool) -> Tool:
+        """A tool as the rules want it; the same one every time."""
+        kept = self._rules_kept.get(tool.id)
+        if kept is None or kept[0] is not tool:
+            kept = self._rules_kept[tool.id] = (tool, self._under_rules(tool))
+        return kept[1]
+
+    def _under_rules(self, tool: Tool) -> Tool:
+        rules = self.rules
+        effect, _ = rules.effect(tool.id)
+        standing, timeout = rules.standing(tool.id), rules.timeout(tool.id)
+        asks = f"the rules for tools ask about {standing.pattern!r}" if standing.verdict == "ask" else ""
+        if not asks and timeout is None and effect in (None, tool.effect):
             return tool
-        return replace(tool, effect="destructive")
+        return replace(tool, effect=effect or tool.effect, asks=asks, timeout=timeout)
+
+
+@dataclass(frozen=True, slots=True)
+class _Consent:
+    """A tool that is not what was approved."""
+
+    catalog: ToolCatalog
+    id: str
+
+    @property
+    def difference(self) -> str:
+        change = self.catalog.servers.pins.change(self.id)
+        return change.difference if change else ""
+
+    def give(self) -> None:
+        self.catalog.approve(self.id)
 
 
 def effect_of(tool: Definition, said: Mapping[str, Effect]) -> Effect:

@@ -210,6 +210,9 @@ class Functions:
         self._tools[found.id] = found
         return found
 
+    version = 0
+    """Functions do not change."""
+
     def ids(self) -> Sequence[str]:
         return list(self._tools)
 
@@ -225,7 +228,7 @@ class Functions:
                 self._given[function] = found
         return found
 
-    def find(self, uses: str, *, folder: str | None = None) -> Tool:
+    def find(self, uses: str, *, folder: str | None = None, changed: bool = False) -> Tool:  # noqa: ARG002 - the port's; a function is always what it was
         if uses.startswith("py:"):
             return tool_of(_import(uses, folder), id=uses)
         try:

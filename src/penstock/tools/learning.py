@@ -14,11 +14,13 @@ SEEN: Final = "x-penstock-seen"
 _DEEPEST: Final = 8
 _KEYS: Final = 64
 _ITEMS: Final = 20
+_NODES: Final = 2_000
+"""Values of one result that are looked at: what is larger is told by its outline."""
 
 
 def learned(schema: Mapping[str, Any] | None, output: Any) -> dict[str, Any]:
     """The schema that fits everything seen so far, and this output too."""
-    fresh = _describe(output, _DEEPEST)
+    fresh = _describe(output, _DEEPEST, [_NODES])
     if not schema:
         return {**fresh, SEEN: 1}
     seen = int(schema.get(SEEN, 0))
@@ -26,7 +28,9 @@ def learned(schema: Mapping[str, Any] | None, output: Any) -> dict[str, Any]:
     return {**_both(known, fresh), SEEN: seen + 1}
 
 
-def _describe(value: Any, depth: int) -> dict[str, Any]:
+def _describe(value: Any, depth: int, left: list[int]) -> dict[str, Any]:
+    left[0] -= 1
+    depth = depth if left[0] > 0 else 0
     if value is None:
         return {"type": "null"}
     if isinstance(value, bool):
@@ -40,12 +44,13 @@ def _describe(value: Any, depth: int) -> dict[str, Any]:
     if isinstance(value, Mapping):
         if not depth or len(value) > _KEYS:  # so many keys are data, not a shape
             return {"type": "object"}
-        properties = {str(key): _describe(one, depth - 1) for key, one in value.items()}
+        properties = {str(key): _describe(one, depth - 1, left) for key, one in value.items()}
         return {"type": "object", "properties": properties, "required": sorted(properties)}
     if isinstance(value, list | tuple):
         items: dict[str, Any] = {}
         for one in value[:_ITEMS] if depth else ():
-            items = _both(items, _describe(one, depth - 1)) if items else _describe(one, depth - 1)
+            found = _describe(one, depth - 1, left)
+            items = _both(items, found) if items else found
         return {"type": "array", **({"items": items} if items else {})}
     return {}
 

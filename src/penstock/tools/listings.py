@@ -44,12 +44,15 @@ class Listings:
         found = self._load("learned").get(id, {})
         return found if isinstance(found, dict) else {}
 
-    def learn(self, id: str, output: Any) -> None:
+    def learn(self, id: str, output: Any) -> bool:
+        """Fit the schema to one more result. Says whether it is another one now."""
         old = self.learned(id)
         new = learned(old, output)
         self._load("learned")[id] = new
-        if {**old, SEEN: 0} != {**new, SEEN: 0}:  # the count alone is not worth a write
+        changed = {**old, SEEN: 0} != {**new, SEEN: 0}
+        if changed:  # the count alone is not worth a write
             self._save()
+        return changed
 
     def _load(self, part: str) -> dict[str, Any]:
         if self._kept is None:

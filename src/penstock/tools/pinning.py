@@ -33,10 +33,14 @@ class Change:
 class Pins:
     """What was approved. Not approving anything new, it only ever refuses."""
 
-    def __init__(self, keep: Keep) -> None:
+    def __init__(self, keep: Keep, *, trusting: bool = False) -> None:
         self._keep = keep
+        self._trusting = trusting
+        """Take every tool as it is, and only remember what it was."""
         self._pins: dict[str, dict[str, Any]] | None = None
         self._changed: dict[str, tuple[Change, Definition]] = {}
+        self.version = 0
+        """Counts the times that what waits for approval has become something else."""
 
     @property
     def changes(self) -> list[Change]:
@@ -52,10 +56,11 @@ class Pins:
         pins = self._load()
         fresh = False
         found = []
+        before = {id: change.difference for id, (change, _) in self._changed.items()}
         for id, tool in tools.items():
             pin = pins.get(id)
             text = _text(tool)
-            if pin is None:
+            if pin is None or (self._trusting and pin.get("hash") != _hash(text)):
                 pins[id] = _pin(text)
                 fresh = True
             elif pin.get("hash") != _hash(text):
@@ -66,6 +71,8 @@ class Pins:
             self._changed.pop(id, None)
         if fresh:
             self._save()
+        if before != {id: change.difference for id, (change, _) in self._changed.items()}:
+            self.version += 1
         return found
 
     def approve(self, id: str) -> bool:
@@ -74,6 +81,7 @@ class Pins:
         if found is None:
             return False
         self._load()[id] = _pin(_text(found[1]))
+        self.version += 1
         self._save()
         return True
 

@@ -1,4 +1,8 @@
-"""Anthropic's messages. Structured output is the input of a tool that the model has to call."""
+"""Anthropic's messages.
+
+No tool is ever forced in order to get an output: models that always think refuse that. What a model
+thought before it called a tool goes back to it with the call, as it came.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +12,21 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.models.base import Chunk, Finish, Message, Request, ToolCall, Usage, read_arguments
 from penstock.models.endpoint import Endpoint
 from penstock.models.providers.dialect import InBand, Post, Said, post
+from penstock.models.providers.promises import promised
 from penstock.models.structured import compact, instruct
 
-OUTPUT = "give_answer"
-"""The tool that takes the answer, where it has to have a form."""
+MOST = 16_000
+"""Tokens of an answer where the request does not say. A limit has to be given; thoughts count, too."""
 
-MOST = 4096
-"""Tokens of an answer where the request does not say; here a limit has to be given."""
+SIGNED = "anthropic:"
+"""Whose a call's signature is: here it holds the thoughts before the call, and nobody else is sent it."""
+
+THOUGHTS = frozenset({"thinking", "redacted_thinking"})
 
 FINISH: dict[str, Finish] = {
     "max_tokens": "length",
@@ -27,12 +35,18 @@ FINISH: dict[str, Finish] = {
 }
 
 
+CHOICES = {"auto": "auto", "required": "any", "none": "none"}
+
+
 class _Block(Struct):
     type: str = "text"
     text: str = ""
     id: str = ""
     name: str = ""
     input: dict[str, Any] | None = None
+    thinking: str = ""
+    signature: str = ""
+    data: str = ""
 
 
 class _Usage(Struct):
@@ -54,6 +68,8 @@ class _Delta(Struct):
     type: str = ""
     text: str = ""
     partial_json: str = ""
+    thinking: str = ""
+    signature: str = ""
     stop_reason: str | None = None
 
 
@@ -76,7 +92,7 @@ class Anthropic:
     events = True
 
     def ask(self, to: Endpoint, model: str, request: Request, *, stream: bool) -> Post:
-        form = request.output if (request.output or {}).get("type") == "object" else None
+        form = promised(request.output) if request.output is not None else None
         if form is None:
             request = instruct(request)
         body: dict[str, Any] = {
@@ -87,16 +103,14 @@ class Anthropic:
         told = "\n\n".join(each.content for each in request.messages if each.role == "system")
         if told:
             body["system"] = told
-        tools = [
-            {"name": t.name, "description": t.description, "input_schema": t.parameters}
-            for t in request.tools
-        ]
+        if request.tools:
+            body["tools"] = [
+                {"name": t.name, "description": t.description, "input_schema": t.parameters}
+                for t in request.tools
+            ]
+            body["tool_choice"] = {"type": CHOICES[request.tool_choice]}
         if form is not None:
-            wanted = "Give the final answer, in the form that is asked for."
-            tools.append({"name": OUTPUT, "description": wanted, "input_schema": form})
-        if tools:
-            body["tools"] = tools
-            body["tool_choice"] = _choice(request, formed=form is not None)
+            body["output_config"] = {"format": {"type": "json_schema", "schema": form}}
         if request.temperature is not None:
             body["temperature"] = request.temperature
         if stream:
@@ -154,19 +168,28 @@ class Stream:
         return []  # a ping, or something newer than this
 
     def _add(self, at: int, delta: _Delta) -> list[Chunk]:
-        _, pieces = self._blocks.setdefault(at, (_Block(), []))
+        block, pieces = self._blocks.setdefault(at, (_Block(), []))
+        block.thinking += delta.thinking
+        block.signature += delta.signature
         piece = delta.text or delta.partial_json
         if piece:
             pieces.append(piece)
         return [Chunk(delta.text)] if delta.text else []
 
     def _ended(self, at: int) -> list[Chunk]:
-        block, pieces = self._blocks.get(at, (_Block(), []))
+        block, _ = self._blocks.get(at, (_Block(), []))
         if block.type != "tool_use":
             return []
-        if block.name == OUTPUT:
-            return [Chunk("".join(pieces))]
-        return [Chunk(tool_call=read_arguments(block.id, block.name, "".join(pieces) or block.input))]
+        said = _said(self._written(at), self._model, self._reason, Usage())
+        return [Chunk(tool_call=said.tool_calls[-1])]
+
+    def _written(self, until: int | None = None) -> list[tuple[_Block, Any]]:
+        """The blocks so far, up to and with this one, and what is in them."""
+        return [
+            (block, "".join(pieces) or block.text or block.input)
+            for at, (block, pieces) in sorted(self._blocks.items())
+            if until is None or at <= until
+        ]
 
     def _count(self, usage: _Usage | None) -> None:
         """Later counts replace earlier ones, field by field."""
@@ -176,30 +199,28 @@ class Stream:
                 setattr(self._usage, name, value)
 
     def said(self) -> Said:
-        written = [
-            (block, "".join(pieces) or block.text or block.input)
-            for _, (block, pieces) in sorted(self._blocks.items())
-        ]
-        return _said(written, self._model, self._reason, _used(self._usage))
+        return _said(self._written(), self._model, self._reason, _used(self._usage))
 
 
 def _said(written: Sequence[tuple[_Block, Any]], model: str, reason: str, usage: Usage) -> Said:
-    """Blocks and what is in them. The tool that takes the answer is not a call but the answer."""
+    """Blocks and what is in them."""
     texts: list[str] = []
     calls: list[ToolCall] = []
-    form = ""
+    thoughts: list[dict[str, str]] = []
     for block, content in written:
         if block.type == "text":
             texts.append(block.text or content or "")
-        elif block.type == "tool_use" and block.name == OUTPUT:
-            form = content if isinstance(content, str) else compact(content or {})
+        elif block.type in THOUGHTS:
+            thoughts.append(_thought(block))
         elif block.type == "tool_use":
-            calls.append(read_arguments(block.id, block.name, content))
+            call = read_arguments(block.id, block.name, content)
+            calls.append(replace(call, signature=SIGNED + compact(thoughts) if thoughts else ""))
+            thoughts = []
     finish = FINISH.get(reason, "stop")
     if finish == "tool_calls" and not calls:
         finish = "stop"
     return Said(
-        text=form if form and not calls else "".join(texts),
+        text="".join(texts),
         tool_calls=tuple(calls),
         usage=usage,
         finish="tool_calls" if calls else finish,
@@ -208,10 +229,10 @@ def _said(written: Sequence[tuple[_Block, Any]], model: str, reason: str, usage:
     )
 
 
-def _choice(request: Request, *, formed: bool) -> dict[str, Any]:
-    if formed:
-        return {"type": "any"} if request.tools else {"type": "tool", "name": OUTPUT}
-    return {"type": {"auto": "auto", "required": "any", "none": "none"}[request.tool_choice]}
+def _thought(block: _Block) -> dict[str, str]:
+    if block.type == "redacted_thinking":
+        return {"type": block.type, "data": block.data}
+    return {"type": block.type, "thinking": block.thinking, "signature": block.signature}
 
 
 def _messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
@@ -232,13 +253,13 @@ def _messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
 def _blocks(message: Message) -> list[dict[str, Any]]:
     if message.role == "tool":
         return [{"type": "tool_result", "tool_use_id": _id(message.tool_call), "content": message.content}]
-    blocks: list[dict[str, Any]] = []
-    if message.content:
-        blocks.append({"type": "text", "text": message.content})
-    blocks += [
-        {"type": "tool_use", "id": _id(call.id), "name": call.name, "input": call.arguments}
-        for call in message.tool_calls
-    ]
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": message.content}] if message.content else []
+    for at, call in enumerate(message.tool_calls):
+        thoughts: list[dict[str, Any]] = []
+        if call.signature.startswith(SIGNED):
+            thoughts = msgspec.json.decode(call.signature.removeprefix(SIGNED))
+        wish = {"type": "tool_use", "id": _id(call.id), "name": call.name, "input": call.arguments}
+        blocks = [*blocks, *thoughts, wish] if at else [*thoughts, *blocks, wish]
     return blocks
 
 

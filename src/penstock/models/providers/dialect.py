@@ -92,6 +92,19 @@ def place(to: Endpoint, path: str, model: str = "", **query: str) -> str:
     return to.base.rstrip("/") + path.replace("{model}", quote(model, safe="")) + tail
 
 
+def names_in(body: bytes) -> list[str]:
+    """The models in a list of models, whoever lists them; nothing where it is no such list."""
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return []
+    if isinstance(found, dict):
+        found = found.get("data") or found.get("models")
+    rows = [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
+    names = [row.get("id") or row.get("name") for row in rows]
+    return [name.removeprefix("models/") for name in names if isinstance(name, str)]
+
+
 def new_id() -> str:
     """An id for a tool call whose provider gives none: no two in a conversation may be the same."""
     return f"call_{secrets.token_hex(6)}"

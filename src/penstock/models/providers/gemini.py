@@ -14,13 +14,18 @@ from penstock.models.endpoint import Endpoint
 from penstock.models.providers.dialect import InBand, Post, Said, new_id, post
 from penstock.models.structured import instruct
 
-FINISH: dict[str, Finish] = {"MAX_TOKENS": "length"}
+FINISH: dict[str, Finish] = {"MAX_TOKENS": "length", "CONTINUATION": "length"}
 
 SIGNED = "gemini:"
 """Whose a call's signature is: nobody else is sent it."""
 
-ENDED_WELL = frozenset({"STOP", "MAX_TOKENS", "FINISH_REASON_UNSPECIFIED"})
-MALFORMED = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "OTHER"})
+UNSIGNED = "skip_thought_signature_validator"
+"""In the place of a signature, for calls that another provider's model wished for."""
+
+ENDED_WELL = frozenset({"STOP", "MAX_TOKENS", "CONTINUATION", "FINISH_REASON_UNSPECIFIED"})
+MALFORMED = frozenset(
+    {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE", "OTHER"}
+)
 """The model stumbled; nobody refused anything."""
 
 
@@ -167,8 +172,7 @@ class Stream:
         if part.function_call is not None:
             called = part.function_call
             call = read_arguments(called.id or new_id(), called.name, called.args)
-            signed = SIGNED + part.thought_signature if part.thought_signature else ""
-            self._calls.append(replace(call, signature=signed))
+            self._calls.append(replace(call, signature=SIGNED + (part.thought_signature or "")))
             return Chunk(tool_call=self._calls[-1])
         if not part.text or part.thought:
             return None
@@ -215,13 +219,17 @@ def _contents(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 def _parts(message: Message) -> list[dict[str, Any]]:
     if message.role == "tool":
-        answered = {"name": message.name, "response": {"result": message.content}}
+        answered = {"id": message.tool_call, "name": message.name, "response": {"result": message.content}}
         return [{"functionResponse": answered}]
     parts: list[dict[str, Any]] = [{"text": message.content}] if message.content else []
-    for call in message.tool_calls:
-        part: dict[str, Any] = {"functionCall": {"name": call.name, "args": call.arguments}}
+    for at, call in enumerate(message.tool_calls):
+        wish = {"id": call.id, "name": call.name, "args": call.arguments}
+        part: dict[str, Any] = {"functionCall": wish}
         if call.signature.startswith(SIGNED):
-            part["thoughtSignature"] = call.signature.removeprefix(SIGNED)
+            if signature := call.signature.removeprefix(SIGNED):
+                part["thoughtSignature"] = signature
+        elif not at:
+            part["thoughtSignature"] = UNSIGNED
         parts.append(part)
     return parts
 

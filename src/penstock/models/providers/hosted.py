@@ -24,17 +24,19 @@ from penstock.models.errors import Fault, classify, refused, unreachable
 from penstock.models.headers import Hints, hints
 from penstock.models.prices import FREE, Prices, cost, price_of
 from penstock.models.providers.anthropic import Anthropic
-from penstock.models.providers.dialect import Dialect, InBand, Post, Said, place
+from penstock.models.providers.dialect import Dialect, InBand, Post, Said, names_in, place
 from penstock.models.providers.framing import Overlong
 from penstock.models.providers.gemini import Gemini
 from penstock.models.providers.http import Broken, Http, Reply, Timing
 from penstock.models.providers.listening import hear
 from penstock.models.providers.ollama import Ollama
 from penstock.models.providers.openai import OpenAI
+from penstock.models.providers.responses import Responses
 from penstock.models.structured import ask, check_schema, settle
 from penstock.policy.masking import GONE, mask
 
 DIALECTS: Final[Mapping[Speech, Dialect]] = {
+    "responses": Responses(),
     "openai": OpenAI(),
     "gemini": Gemini(),
     "anthropic": Anthropic(),
@@ -88,7 +90,7 @@ class Hosted:
         if not self.endpoint.embed:
             raise self._error(_refusal("this provider offers no embeddings"), model)
         vectors: list[tuple[float, ...]] = []
-        usage, timing = Usage(), Timing(total=within)
+        usage, timing = Usage(), self._http.timing(total=within)
         for start in range(0, len(texts), BATCH):
             batch = texts[start : start + BATCH]
             asked = self._written(model, partial(self._dialect.embed, self.endpoint, model, batch))
@@ -109,7 +111,13 @@ class Hosted:
         )
 
     async def probe(self, *, within: float = 5.0) -> None:
-        timing = Timing(total=within)
+        await self._looked(self._http.timing(total=within), all_of_it=False)
+
+    async def offered(self, *, within: float = 10.0) -> Sequence[str]:
+        """The models that it lists; nothing where it does not say."""
+        return names_in(await self._looked(self._http.timing(total=within), all_of_it=True))
+
+    async def _looked(self, timing: Timing, *, all_of_it: bool) -> bytes:
         url = place(self.endpoint, self.endpoint.probe)
         try:
             async with self._http.send(
@@ -117,6 +125,7 @@ class Hosted:
             ) as reply:
                 if reply.status >= 300:
                     raise await self._failed("", reply)
+                return await reply.body() if all_of_it else b""
         except Broken as error:
             raise self._error(error.fault, "") from None
 
@@ -126,7 +135,7 @@ class Hosted:
         if request.stream:
             async with aclosing(self._stream(model, request)) as chunks:
                 return [chunk.answer async for chunk in chunks if chunk.answer is not None][-1]
-        timing = Timing(total=request.timeout, first=request.first_byte)
+        timing = self._http.timing(total=request.timeout, first=request.first_byte)
         asked = self._asked(model, request, stream=False)
         raw, headers = await self._exchange(model, asked, timing)
         try:
@@ -162,7 +171,7 @@ class Hosted:
         return {**self.endpoint.headers, **self.endpoint.credentials()}
 
     async def _stream(self, model: str, request: Request) -> AsyncGenerator[Chunk, None]:
-        timing = Timing(total=request.timeout, first=request.first_byte, idle=request.idle)
+        timing = self._http.timing(total=request.timeout, first=request.first_byte, idle=request.idle)
         asked = self._asked(model, request, stream=True)
         spoken: list[str] = []
         headers: Mapping[str, str] = {}

@@ -147,6 +147,11 @@ class Http:
         if session is not None and self._loop is asyncio.get_running_loop():
             await session.close()
 
+    def timing(self, *, total: float, first: float | None = None, idle: float | None = None) -> Timing:
+        """The times of an exchange that begins now; what the first one imports is not counted in it."""
+        self._opened()
+        return Timing(total=total, first=first, idle=idle)
+
     def _opened(self) -> ClientSession:
         loop = asyncio.get_running_loop()
         if self._session is None or self._session.closed or self._loop is not loop:

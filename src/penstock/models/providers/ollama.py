@@ -23,27 +23,27 @@ class _Function(Struct):
 
 class _Call(Struct):
     function: _Function
-    id: str = ""
+    id: str | None = None
 
 
 class _Said(Struct):
-    content: str = ""
+    content: str | None = None
     tool_calls: list[_Call] | None = None
 
 
 class _Reply(Struct):
-    model: str = ""
+    model: str | None = None
     message: _Said | None = None
-    done: bool = False
-    done_reason: str = ""
-    prompt_eval_count: int = 0
-    eval_count: int = 0
+    done: bool | None = None
+    done_reason: str | None = None
+    prompt_eval_count: int | None = None
+    eval_count: int | None = None
     error: Any = None
 
 
 class _Vectors(Struct):
     embeddings: list[list[float]] | None = None
-    prompt_eval_count: int = 0
+    prompt_eval_count: int | None = None
     error: Any = None
 
 
@@ -101,7 +101,7 @@ class Ollama:
             raise InBand(found.error)
         if found.embeddings is None:
             raise msgspec.ValidationError("there are no embeddings in it")
-        return found.embeddings, Usage(found.prompt_eval_count)
+        return found.embeddings, Usage(found.prompt_eval_count or 0)
 
 
 class Stream:
@@ -132,8 +132,8 @@ class Stream:
             chunks.append(Chunk(tool_call=self._calls[-1]))
         if found.done:
             self.complete = self.over = True
-            self._reason = found.done_reason
-            self._usage = Usage(found.prompt_eval_count, found.eval_count)
+            self._reason = found.done_reason or ""
+            self._usage = Usage(found.prompt_eval_count or 0, found.eval_count or 0)
         return chunks
 
     def said(self) -> Said:

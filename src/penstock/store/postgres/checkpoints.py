@@ -11,7 +11,7 @@ from penstock.ids import RunId
 from penstock.store.base import CheckpointRecord
 from penstock.store.gather import Fold, Gathering
 from penstock.store.postgres.connections import words
-from penstock.store.postgres.writer import Job
+from penstock.store.postgres.jobs import Job
 
 if TYPE_CHECKING:
     from penstock.store.postgres.store import PostgresStore
@@ -45,16 +45,18 @@ class PostgresCheckpoints:
     def _write(self, run: RunId, folds: Sequence[Fold], keep: int) -> None:
         seal = self._store.seal.seal
         rows = [
-            (record.checkpoint, run, record.seq, record.at, record.layer, seal(state))
+            (*where, record.at, record.layer, seal(state, "checkpoints", *where))
             for record, state in folds
+            for where in [(record.checkpoint, run, record.seq)]
         ]
         columns = [list(column) for column in zip(*rows, strict=True)]
-        self._store.writer.put(Job([(_INSERT, columns), (_PRUNE, (run, run, keep))], failed=_warn))
+        statements = [(_INSERT, columns), (_PRUNE, (run, run, keep))]
+        self._store.writer.put(Job(statements, failed=_warn, optional=True))
 
     async def list(self, run: RunId) -> Sequence[CheckpointRecord]:
         await self._written()
         sql = f"SELECT {_COLUMNS} FROM checkpoints WHERE run = %s ORDER BY seq"  # noqa: S608 - a constant
-        return [_record(row) for row in await self._store.query(sql, (run,))]
+        return [_record(row) for row in await self._store.query(sql, (run,), run)]
 
     async def get(self, checkpoint: str) -> tuple[CheckpointRecord, bytes]:
         await self._written()
@@ -62,7 +64,9 @@ class PostgresCheckpoints:
         rows = await self._store.query(sql, (checkpoint,))
         if not rows:
             raise StoreError(f"there is no checkpoint {checkpoint!r}")
-        return _record(rows[0][:6]), self._store.seal.open(rows[0][6])
+        record = _record(rows[0][:6])
+        where = (record.checkpoint, record.run, record.seq)
+        return record, self._store.seal.open(rows[0][6], "checkpoints", *where)
 
     async def _written(self) -> None:
         """What was saved here is found here, at once."""

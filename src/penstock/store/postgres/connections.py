@@ -11,11 +11,12 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import psycopg
-from psycopg import conninfo
+from psycopg import conninfo, waiting
+from psycopg.abc import PQGen
 
 from penstock.errors import StoreError
 
@@ -44,7 +45,28 @@ _SETTINGS = """
                 THEN set_config('synchronous_commit', 'on', false) END
 """
 
-Connection = psycopg.AsyncConnection[Any]
+_Answer = TypeVar("_Answer")
+
+
+class Connection(psycopg.AsyncConnection[Any]):
+    """One that ends when whoever waits for it is cancelled.
+
+    Psycopg would ask the server to stop the query first. A server that is gone then turns the cancellation
+    into the error of a lost connection, which we would take for a reason to try again.
+    """
+
+    async def wait(
+        self,
+        gen: PQGen[_Answer],
+        interval: float = 0.1,
+        timeout: float | None = None,  # noqa: ASYNC109 - psycopg's
+    ) -> _Answer:
+        try:
+            return await waiting.wait_async(gen, self.pgconn.socket, interval=interval, timeout=timeout)
+        except asyncio.CancelledError:
+            self.pgconn.finish()
+            raise
+
 
 LOST = (psycopg.OperationalError, psycopg.InterfaceError, OSError)
 """What is raised when the server is gone. Any other error is an answer."""
@@ -61,7 +83,7 @@ class Address:
     """As people may see it."""
 
     async def connect(self) -> Connection:
-        db = await psycopg.AsyncConnection.connect(self.server, autocommit=True)
+        db = await Connection.connect(self.server, autocommit=True)
         try:
             await db.execute(_SETTINGS, (self.schema,))
         except BaseException:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.store.batches import value
 from penstock.store.postgres.connections import text
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class PostgresExamples:
 
     async def add(self, id: str, example: Mapping[str, Any]) -> None:
         names = (text(example[name]) for name in ("workflow", "step", "tool"))
-        body = self._store.seal.seal(msgspec.json.encode(example))
+        body = self._store.seal.seal(msgspec.json.encode(example), "examples", text(id))
         times = float(example["at"]), float(example["expires"])
         await self._store.write([(_INSERT, (text(id), *names, *times, body))])
 
@@ -39,9 +40,9 @@ class PostgresExamples:
         }
         tests = {test: value for test, value in asked.items() if value}
         where = " AND ".join(tests) or "true"
-        sql = f"SELECT body FROM examples WHERE {where} ORDER BY at DESC, number DESC"  # noqa: S608 - constants
+        sql = f"SELECT id, body FROM examples WHERE {where} ORDER BY at DESC, number DESC"  # noqa: S608 - constants
         rows = await self._store.query(sql, tuple(tests.values()))
-        return [msgspec.json.decode(self._store.seal.open(body)) for (body,) in rows]
+        return [value(self._store.seal.open(body, "examples", id), "an example") for id, body in rows]
 
     async def expire(self, *, now: float) -> int:
         sql = "DELETE FROM examples WHERE expires <= %s RETURNING 1"

@@ -10,7 +10,8 @@ from penstock.run.events import Event
 from penstock.store import batches
 from penstock.store.base import Watcher
 from penstock.store.postgres.connections import text
-from penstock.store.postgres.writer import Job, Segment
+from penstock.store.postgres.jobs import Job, Segment
+from penstock.store.postgres.writer import STATUS, columns
 
 if TYPE_CHECKING:
     from penstock.store.postgres.store import PostgresStore
@@ -40,8 +41,11 @@ class PostgresJournal:
         self._store.writer.put(Segment(self, events[0].seq, events[-1].seq, line, blobs, self._status))
         self._status = None
 
-    def note(self, status: str, reason: str) -> None:
-        self._status = status, text(reason)
+    def note(self, status: str, reason: str, *, now: bool = False) -> None:
+        self._status = None if now else (status, text(reason))
+        if now:
+            values = columns([(self.run, self.claim, status, text(reason))])
+            self._store.writer.put(Job([(STATUS, values)]))
 
     async def sync(self) -> None:
         await self._store.write([])
@@ -49,7 +53,7 @@ class PostgresJournal:
     def release(self) -> None:
         if self._store.disown(self):
             sql = "DELETE FROM leases WHERE run = %s AND claim = %s"
-            self._store.writer.put(Job([(sql, (self.run, self.claim))]))
+            self._store.writer.put(Job([(sql, (self.run, self.claim))], optional=True))
 
     # --- from the writer ---
 

@@ -14,8 +14,9 @@ from penstock.errors import StoreError, UnknownRun
 from penstock.ids import RunId
 from penstock.run.commands import Command
 from penstock.store.postgres.connections import text
+from penstock.store.postgres.jobs import Job
 from penstock.store.postgres.journal import PostgresJournal
-from penstock.store.postgres.writer import Job, guarded
+from penstock.store.postgres.writer import guarded
 
 if TYPE_CHECKING:
     from penstock.store.postgres.store import PostgresStore
@@ -41,7 +42,7 @@ class PostgresMail:
 
     async def post(self, run: RunId, command: Command) -> None:
         store = self._store
-        body = store.seal.seal(msgspec.json.encode(command))
+        body = store.seal.seal(msgspec.json.encode(command), "commands", run, command.id)
         tell = ("SELECT pg_notify(%s, %s)", (store.channel("mail"), run))
         try:
             await store.write([(_POST, (command.id, run, body)), tell], patient=False)
@@ -59,7 +60,7 @@ class PostgresMail:
             if journal is not None:
                 journal.delivered.discard(id)
 
-        self._store.writer.put(Job([(_ANSWER, (text(reason), run, id))], done))
+        self._store.writer.put(Job([(_ANSWER, (text(reason), run, id))], done, optional=True))
 
     def deliver(self, receive: Receive) -> None:
         self._receive = receive
@@ -101,7 +102,9 @@ class PostgresMail:
             return
         journal.delivered.add(id)
         try:
-            command: Command = msgspec.json.decode(self._store.seal.open(body), type=Command)
+            command: Command = msgspec.json.decode(
+                self._store.seal.open(body, "commands", journal.run, id), type=Command
+            )
         except (msgspec.MsgspecError, StoreError) as error:
             self.answered(journal.run, id, f"the command cannot be read: {error}")
             return

@@ -8,11 +8,9 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from penstock.errors import StoreError, WrongKey
+from penstock.errors import StoreError
 from penstock.store.postgres.connections import Address
-from penstock.store.sealed import NoSeal, Seal, sealed_by
-
-_CHECK = b"penstock"
+from penstock.store.sealed import CHECK, CHECKED, NoSeal, Seal, checked
 
 _LOCK = "SELECT pg_advisory_xact_lock(%s, hashtext(%s))"
 _MARK = 0x50454E53
@@ -86,9 +84,7 @@ def _check_key(db: psycopg.Connection[Any], seal: Seal | NoSeal) -> None:
     row = db.execute(find).fetchone()
     if row is None:
         put = "INSERT INTO meta VALUES ('seal', %s) ON CONFLICT DO NOTHING"
-        db.execute(put, (seal.seal(_CHECK),))
+        db.execute(put, (seal.seal(CHECK, *CHECKED),))
         row = db.execute(find).fetchone()
-    if row is None or seal.open(row[0]) != _CHECK:
-        raise WrongKey
-    if seal.current and sealed_by(row[0]) != seal.current:
-        db.execute("UPDATE meta SET value = %s WHERE name = 'seal'", (seal.seal(_CHECK),))
+    if row is None or not checked(seal, bytes(row[0])):
+        db.execute("UPDATE meta SET value = %s WHERE name = 'seal'", (seal.seal(CHECK, *CHECKED),))

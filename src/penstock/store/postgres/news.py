@@ -7,7 +7,6 @@ looks anyway, once the connection is there again.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Mapping
 
 import psycopg
@@ -39,13 +38,16 @@ class News:
         wait, longest = AGAIN
         while True:
             try:
-                async with await self._address.connect() as db:
+                db = await self._address.connect()
+                try:
                     for channel in self._channels:
                         await db.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
                     wait = AGAIN[0]
                     for hear in self._channels.values():
                         hear("")
                     await self._hear(db)
+                finally:
+                    db.pgconn.finish()
             except (psycopg.Error, OSError):
                 await asyncio.sleep(wait)
                 wait = min(wait * 2, longest)
@@ -53,6 +55,7 @@ class News:
     async def _hear(self, db: Connection) -> None:
         """Wait for messages until the connection is lost. Nothing happens in between, not even a timer."""
         loop = asyncio.get_running_loop()
+        socket = db.fileno()
         over: asyncio.Future[None] = loop.create_future()
 
         def readable() -> None:
@@ -63,13 +66,14 @@ class News:
                     if hear is not None:
                         hear(message.extra.decode())
             except LOST as error:
+                loop.remove_reader(socket)  # at once: its number may be another's soon
                 if not over.done():
                     over.set_exception(error)
 
-        loop.add_reader(db.fileno(), readable)
+        loop.add_reader(socket, readable)
         try:
             readable()  # what came with the answers to LISTEN
             await over
         finally:
-            with contextlib.suppress(OSError, ValueError):
-                loop.remove_reader(db.fileno())
+            if not db.closed:
+                loop.remove_reader(socket)

@@ -19,15 +19,15 @@ from penstock.store.postgres.connections import Address, parse
 from penstock.store.postgres.migrate import migrate, version
 from penstock.store.postgres.store import FRESH, alive
 from penstock.store.rotation import Progress, Table, reseal
-from penstock.store.sealed import MARK, NoSeal, Seal, place, seal_of, sealed_by
+from penstock.store.sealed import CHECKED, MARK, NoSeal, Seal, seal_of, sealed_by
 
 _TABLES = (
     Table("definitions", "body", "hash"),
-    Table("commands", "body", "number", 0),
-    Table("checkpoints", "state", "checkpoint"),
-    Table("examples", "body", "number", 0),
+    Table("commands", "body", "number", 0, ("run", "id")),
+    Table("checkpoints", "state", "checkpoint", "", ("checkpoint", "run", "seq")),
+    Table("examples", "body", "id"),
     Table("blobs", "body", "hash"),
-    Table("events", "batches", "id", -1),
+    Table("events", "batches", "id", -1, (rotation.RUN, rotation.FIRST)),
 )
 
 _LIVE = f"SELECT run, process, {FRESH} FROM leases JOIN owners USING (owner)"  # noqa: S608 - constants
@@ -40,10 +40,9 @@ _NAMES = """
 """
 
 _SOME = """
-    SELECT {columns} FROM (
-        SELECT {columns},
-               sum(octet_length({payload})) OVER (ORDER BY {row}) - octet_length({payload}) AS before
-          FROM (SELECT {columns} FROM {table} WHERE {row} > %s ORDER BY {row} LIMIT %s) AS next
+    SELECT {row}, {payload}{key} FROM (
+        SELECT *, sum(octet_length({payload})) OVER (ORDER BY {row}) - octet_length({payload}) AS before
+          FROM (SELECT * FROM {table} WHERE {row} > %s ORDER BY {row} LIMIT %s) AS next
     ) AS counted WHERE before < %s ORDER BY {row}
 """
 """The next rows: as many as are no burden to hold."""
@@ -68,7 +67,7 @@ def rotate(
     `Owned` while a run is being driven. A `dry_run` only says how many payloads there are to touch.
     """
     address = parse(url)
-    opener = seal_of([*([new] if new else []), *old])
+    opener = seal_of([*([new] if new else []), *old], plain=True)
     sealer = seal_of([new] if new else [])
     try:
         with address.connect_at_once() as db:
@@ -79,12 +78,13 @@ def rotate(
             if dry_run:
                 return left
             migrate(address, opener)
+            db.execute(rotation.STRAYS)
             touched = reseal(
                 lambda: _left(db, address, opener, sealer),
                 lambda: (some for table in _TABLES for some in _slices(db, table, opener, sealer)),
                 progress,
             )
-            check = sealer.seal(opener.open(_check(db)))
+            check = sealer.seal(opener.open(_check(db), *CHECKED), *CHECKED)
             db.execute("UPDATE meta SET value = %s WHERE name = 'seal'", (check,))
             if touched:
                 _tidy(db)
@@ -107,7 +107,7 @@ def _check(db: Connection) -> bytes:
 
 def _left(db: Connection, address: Address, opener: Seal | NoSeal, sealer: Seal | NoSeal) -> int:
     """How many payloads are still to be sealed. One that could not be opened is an error."""
-    opener.open(_check(db))
+    opener.open(_check(db), *CHECKED)
     names = db.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", (address.schema,))
     there = {name for (name,) in names}
     left = 0
@@ -130,8 +130,8 @@ def _slices(db: Connection, table: Table, opener: Seal | NoSeal, sealer: Seal | 
             continue
         with db.transaction():
             for row, payload, *key in stale:
-                where = place(table.name, *key) if key else b""
-                db.execute(update, (sealer.seal(opener.open(payload, where), where), row, payload))
+                where = (table.name, *(key or [row]))
+                db.execute(update, (sealer.seal(opener.open(payload, *where), *where), row, payload))
         yield len(stale)
 
 
@@ -140,7 +140,7 @@ def _query(text: str, table: Table) -> sql.Composed:
         table=sql.Identifier(table.name),
         payload=sql.Identifier(table.payload),
         row=sql.Identifier(table.row),
-        columns=sql.SQL(", ").join(map(sql.Identifier, (table.row, table.payload, *table.key))),
+        key=sql.SQL("".join(f", {part}" for part in table.key)),  # our own words
     )
 
 

@@ -13,25 +13,25 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import psycopg
 
 from penstock.errors import Conflict, Owned, StoreError, UnknownRun
 from penstock.ids import RunId
 from penstock.run.events import Event
-from penstock.store import batches, owner
+from penstock.store import batches, definitions, owner
 from penstock.store.base import NewRun, Pinned, RunRecord
+from penstock.store.definitions import Definitions
 from penstock.store.postgres.checkpoints import PostgresCheckpoints
 from penstock.store.postgres.connections import Readers, parse, text
 from penstock.store.postgres.examples import PostgresExamples
+from penstock.store.postgres.jobs import Job, Statement
 from penstock.store.postgres.journal import PostgresJournal
 from penstock.store.postgres.mail import PostgresMail
 from penstock.store.postgres.migrate import migrate
 from penstock.store.postgres.news import News
 from penstock.store.postgres.upkeep import PostgresUpkeep
-from penstock.store.postgres.writer import Job, Statement, Writer
+from penstock.store.postgres.writer import Writer
 from penstock.store.sealed import NoSeal, Seal
-from penstock.workflow import spec
 from penstock.workflow.spec import Workflow
 
 LEASE = 10
@@ -108,9 +108,9 @@ _LET_GO = "DELETE FROM leases WHERE run = %s AND claim = %s"
 
 _LINE = """
     WITH RECURSIVE line AS (
-        SELECT key, fork_of, fork_at, 4294967295 AS until, 0 AS depth FROM runs WHERE run = %s
+        SELECT run, key, fork_of, fork_at, 4294967295 AS until, 0 AS depth FROM runs WHERE run = %s
         UNION ALL
-        SELECT runs.key, runs.fork_of, runs.fork_at, least(line.until, line.fork_at), depth + 1
+        SELECT runs.run, runs.key, runs.fork_of, runs.fork_at, least(line.until, line.fork_at), depth + 1
           FROM runs JOIN line ON runs.run = line.fork_of
     )
 """
@@ -118,7 +118,7 @@ _LINE = """
 
 _EVENTS = f"""
     {_LINE}
-    SELECT batches, until FROM line JOIN events
+    SELECT batches, run, id, until FROM line JOIN events
         ON id BETWEEN coalesce((SELECT max(id) FROM events
                                  WHERE id BETWEEN key << 32 AND (key << 32) + least(until, %s)), key << 32)
                   AND (key << 32) + until
@@ -127,15 +127,15 @@ _EVENTS = f"""
 
 _EVENT = f"""
     {_LINE}
-    SELECT batches FROM line JOIN events ON id BETWEEN key << 32 AND (key << 32) + %s
+    SELECT batches, run, id FROM line JOIN events ON id BETWEEN key << 32 AND (key << 32) + %s
      WHERE until >= %s AND coalesce(fork_at, 0) < %s ORDER BY depth, id DESC LIMIT 1
 """  # noqa: S608 - constants
 
 
 _PINNED = """
-    SELECT NULL, body, source FROM runs JOIN definitions USING (hash) WHERE run = %s
+    SELECT NULL, body, hash, source FROM runs JOIN definitions USING (hash) WHERE run = %s
     UNION ALL
-    SELECT pins.name, body, source
+    SELECT pins.name, body, pins.hash, source
       FROM runs JOIN pins USING (key) JOIN definitions ON definitions.hash = pins.hash WHERE run = %s
 """
 
@@ -151,6 +151,7 @@ class PostgresStore:
         self.checkpoints = PostgresCheckpoints(self)
         self.examples = PostgresExamples(self)
         self.upkeep = PostgresUpkeep(self)
+        self._definitions = Definitions()
         self.news = News(self._address, {"mail": self.mail.knock, "events": self._heard})
         self.writer = Writer(self.connect, seal=self.seal.seal, beat=self._beat, stalled=self._stalled)
         self._readers = Readers(self._address)
@@ -168,24 +169,27 @@ class PostgresStore:
     async def create(self, new: NewRun, events: Sequence[Event]) -> PostgresJournal:
         claim = secrets.token_hex(8)
         mine = (new.run, claim)
-        children = {name: child.hash for name, child in new.children.items()}
-        pinned = {new.hash: new.workflow, **{child.hash: child for child in new.children.values()}}
+        pinned, children = self._definitions.pinned(new)
+        seal = self.seal.seal
         line, blobs = batches.encode(events)
-        last = events[-1].seq
+        first, last = events[0].seq, events[-1].seq
         source = text(new.source)
         run = (new.run, new.workflow.name, new.hash, source, new.parent, new.fork_of, new.fork_at, claim)
         statements: list[Statement] = [
-            *((_DEFINITION, (hash_, flow.name, self._sealed(flow))) for hash_, flow in pinned.items()),
+            *(
+                (_DEFINITION, (hash_, name, seal(body, "definitions", hash_)))
+                for hash_, (name, body) in pinned.items()
+            ),
             (_NEW_RUN, run),
             *((_PIN, (name, hash_, *mine)) for name, hash_ in children.items()),
-            *((_BLOB, (ref, self.seal.seal(body))) for ref, body in blobs),
+            *((_BLOB, (ref, seal(body, "blobs", ref))) for ref, body in blobs),
             *((_USE, (ref, *mine)) for ref, _ in blobs),
-            (_FIRST_EVENTS, (events[0].seq, last, self.seal.seal(line), *mine)),
+            (_FIRST_EVENTS, (first, last, seal(line, "events", new.run, first), *mine)),
             self._here(),
             (_FIRST_LEASE, (self._name, *mine)),
         ]
         undo = [(_NO_EVENTS, mine), ("DELETE FROM runs WHERE run = %s AND claim = %s", mine)]
-        patient = new.parent in self.journals  # a child waits for the server as its parent does
+        patient = owner.in_family(new.parent, self.journals)
         while True:
             try:
                 found = (await self.write(statements, patient=patient, undo=undo))[len(pinned)]
@@ -198,13 +202,11 @@ class PostgresStore:
             raise Conflict(new.run, 0)
         return self._own(new.run, found[0][0], last, claim)
 
-    def _sealed(self, workflow: Workflow) -> bytes:
-        return self.seal.seal(spec.encode(workflow))
-
     async def reopen(self, run: RunId) -> PostgresJournal:
-        await self.write([], patient=False)  # what was let go here a moment ago is free
+        patient = owner.in_family(run, self.journals)
+        await self.write([], patient=patient)  # what was let go here a moment ago is free
         await self._record(run)
-        held = await self.query(_HELD, (run,))
+        held = await self.query(_HELD, (run,), run)
         if held:
             _, process, fresh = held[0]
             if run in self.journals or alive(process, fresh):
@@ -213,7 +215,7 @@ class PostgresStore:
         take = (_TAKE_LEASE, (run, self._name, claim, held[0][0] if held else ""))
         look = (f"{_RUN_COLUMNS.replace('SELECT', 'SELECT runs.key,', 1)} WHERE runs.run = %s", (run,))
         undo = [(_LET_GO, (run, claim))]
-        _, taken, found = await self.write([self._here(), take, look], patient=False, undo=undo)
+        _, taken, found = await self.write([self._here(), take, look], patient=patient, undo=undo)
         if not taken:
             raise Owned(run, "another process")  # it was quicker
         return self._own(run, found[0][0], found[0][7], claim)
@@ -256,7 +258,7 @@ class PostgresStore:
                     raise self._address.trouble(StoreError(self.writer.stalled))  # noqa: TRY301 - as when cancelled
         except BaseException:
             job.withdraw()
-            if undo:
+            if undo and job.sent:
                 self.writer.put(Job(undo))
             raise
         try:
@@ -273,18 +275,21 @@ class PostgresStore:
         if not rows:
             await self._record(run)
             return []
-        return await asyncio.to_thread(self._decode, rows, after)
+        return batches.whole(await asyncio.to_thread(self._decode, rows, after), after=after)
 
-    def _decode(self, rows: Sequence[tuple[bytes, int]], after: int) -> list[Event]:
+    def _decode(self, rows: Sequence[tuple[bytes, RunId, int, int]], after: int) -> list[Event]:
         events: list[Event] = []
-        for body, until in rows:
-            found = batches.flat((self.seal.open(body),), after=after)
+        for body, run, id, until in rows:
+            found = batches.flat((self._opened(body, run, id),), after=after)
             events += found if not found or found[-1].seq <= until else [e for e in found if e.seq <= until]
         return events
 
+    def _opened(self, body: bytes, run: RunId, id: int) -> bytes:
+        return self.seal.open(body, "events", run, id & 0xFFFFFFFF)
+
     async def output(self, run: RunId, seq: int) -> Any:
         rows = await self.query(_EVENT, (run, seq, seq, seq), run)
-        for batch in batches.decode(self.seal.open(rows[0][0])) if rows else ():
+        for batch in batches.decode(self._opened(*rows[0])) if rows else ():
             for event in batch:
                 if event.seq == seq:
                     value, ref = batches.output_of(event)
@@ -296,24 +301,34 @@ class PostgresStore:
         rows = await self.query("SELECT body FROM blobs WHERE hash = %s", (ref,), run)
         if not rows:
             raise StoreError(f"the output {ref[:12]}… is missing from the store")
-        return msgspec.json.decode(self.seal.open(rows[0][0]))
+        return batches.blob(self.seal.open(rows[0][0], "blobs", ref), ref)
 
     async def definition(self, run: RunId) -> Pinned:
-        rows = await self.query(_PINNED, (run, run))
+        rows = await self.query(_PINNED, (run, run), run)
         if not rows:
             raise UnknownRun(run)
-        (_, own, source), *children = sorted(rows, key=lambda row: row[0] is not None)
+        (_, body, hash_, source), *children = sorted(rows, key=lambda row: row[0] is not None)
         return Pinned(
-            workflow=spec.decode(self.seal.open(own)),
-            children={name: spec.decode(self.seal.open(body)) for name, body, _ in children},
+            workflow=self._definition(body, hash_),
+            children={name: self._definition(body, hash_) for name, body, hash_, _ in children},
             source=source,
         )
 
-    async def runs(self, *, limit: int = 100, **where: Any) -> Sequence[RunRecord]:
+    def _definition(self, body: bytes, hash_: str) -> Workflow:
+        return definitions.decode(self.seal.open(body, "definitions", hash_), hash_)
+
+    async def runs(
+        self, *, limit: int = 100, before: RunId | None = None, **where: Any
+    ) -> Sequence[RunRecord]:
         names = {"run": "runs.run", "status": "status", "workflow": "workflow", "parent": "parent"}
-        tests = " AND ".join(f"{names[name]} IS NOT DISTINCT FROM %s" for name in where) or "true"
-        sql = f"{_RUN_COLUMNS} WHERE {tests} ORDER BY started DESC, runs.key DESC LIMIT %s"
-        return [_record(row) for row in await self.query(sql, (*where.values(), limit))]
+        tests = [f"{names[name]} IS NOT DISTINCT FROM %s" for name in where]
+        values = [*where.values()]
+        if before is not None:
+            tests.append("(started, runs.key) < (SELECT b.started, b.key FROM runs AS b WHERE b.run = %s)")
+            values.append(before)
+        chosen = " AND ".join(tests) or "true"
+        sql = f"{_RUN_COLUMNS} WHERE {chosen} ORDER BY started DESC, runs.key DESC LIMIT %s"
+        return [_record(row) for row in await self.query(sql, (*values, limit), where.get("run"))]
 
     async def _record(self, run: RunId) -> RunRecord:
         found = await self.runs(run=run)
@@ -322,8 +337,8 @@ class PostgresStore:
         return found[0]
 
     async def query(self, sql: str, values: Sequence[Any], run: RunId | None = None) -> list[Any]:
-        """Rows; for a run that is driven here the server is waited for as its journal waits."""
-        patience = math.inf if run in self.journals else PATIENCE
+        """Rows; for a run that is driven here, or its child, the server is waited for as for its journal."""
+        patience = math.inf if owner.in_family(run, self.journals) else PATIENCE
         return await self._readers.rows(sql, values, patience=patience)
 
     async def claims_of_the_dead(self, runs: Sequence[RunId]) -> list[str]:
@@ -383,12 +398,13 @@ class PostgresStore:
         self.checkpoints.flush()
         for journal in list(self.journals.values()):
             journal.release()
-        self.writer.put(Job([("DELETE FROM owners WHERE owner = %s", (self._name,))]))
+        self.writer.put(Job([("DELETE FROM owners WHERE owner = %s", (self._name,))], optional=True))
         try:
             await self.writer.close()
         finally:
             if self._telling is not None and not self._telling.done():
-                await asyncio.wait([self._telling])
+                await asyncio.wait([self._telling], timeout=PATIENCE)
+                self._telling.cancel()
             await self._readers.close()
 
     def _here(self) -> Statement:

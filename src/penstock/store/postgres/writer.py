@@ -13,16 +13,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import psycopg
 
 from penstock.errors import StoreError
 from penstock.ids import RunId
 from penstock.store.postgres.connections import AGAIN, LOST, Connection, words
+from penstock.store.postgres.jobs import Author, Job, Segment, Statement
 
 MOST = 16 * 1024 * 1024
 """Bytes of events after which a group is full."""
@@ -34,9 +37,12 @@ SILENCE = 5.0
 """Seconds without an answer after which the server counts as stalled."""
 
 CLOSING = 30.0
-"""Seconds to wait for a server that is gone before what it never got is given up."""
+"""Seconds that closing waits for a server that is gone while it has not got everything that counts."""
 
-Statement = tuple[str, Sequence[Any]]
+BRIEFLY = 0.5
+"""Seconds that it waits when nothing is left that counts."""
+
+_log = logging.getLogger("penstock.store")
 
 _EVENTS = """
     WITH held AS (
@@ -51,7 +57,7 @@ _EVENTS = """
 """
 """Whoever wants to take a run over waits until we have committed, and then sees what we wrote."""
 
-_STATUS = """
+STATUS = """
     UPDATE runs SET status = mine.status, reason = mine.reason,
            ended = CASE WHEN mine.status IN ('succeeded', 'failed', 'partial', 'aborted')
                         THEN clock_timestamp() END
@@ -85,73 +91,10 @@ _AT_ONCE = (
 """Someone got in the way, and is through by now. Of events: a blob was swept away as it was used again."""
 
 
-class Author(Protocol):
-    """Whose events they are."""
-
-    run: RunId
-    claim: str
-    """On the lease of the run."""
-    key: int
-    gone: bool
-    """Another process drives the run: nothing more of it may be written."""
-
-    def arrived(self, last: int) -> None: ...
-
-    def lost(self) -> None: ...
-
-
-class Segment:
-    """A batch of one run. All that one commit adds to a run becomes one row."""
-
-    __slots__ = ("blobs", "first", "journal", "last", "line", "status")
-
-    def __init__(
-        self,
-        journal: Author,
-        first: int,
-        last: int,
-        line: bytes,
-        blobs: Sequence[tuple[str, bytes]],
-        status: tuple[str, str] | None,
-    ) -> None:
-        self.journal = journal
-        self.first = first
-        self.last = last
-        self.line = line
-        self.blobs = blobs
-        self.status = status
-        """How the run stands from this batch on, and why; None when that has not changed."""
-
-    @property
-    def size(self) -> int:
-        return len(self.line) + sum(len(body) for _, body in self.blobs)
-
-
-class Job:
-    """Statements that belong together and may be given twice, and who wants to know."""
-
-    __slots__ = ("done", "failed", "statements")
-
-    def __init__(
-        self,
-        statements: Sequence[Statement],
-        done: Callable[[list[list[Any]]], None] | None = None,
-        failed: Callable[[Exception], None] | None = None,
-    ) -> None:
-        self.statements = statements
-        self.done = done
-        self.failed = failed
-        """Told when the statements themselves are wrong; trouble with the server is waited for instead."""
-
-    def withdraw(self) -> None:
-        """Nobody wants it any more. It may have been written, and its answer lost."""
-        self.statements, self.done, self.failed = (), None, None
-
-
 class _Rows:
     """What a group adds to its runs. Sealed once: bytes that are tried again are the same bytes."""
 
-    def __init__(self, segments: Sequence[Segment], seal: Callable[[bytes], bytes]) -> None:
+    def __init__(self, segments: Sequence[Segment], seal: Callable[..., bytes]) -> None:
         runs: dict[Author, list[Segment]] = {}
         blobs: dict[str, bytes] = {}
         uses: dict[tuple[Author, str], None] = {}
@@ -170,20 +113,23 @@ class _Rows:
         self.claims = [journal.claim for journal in runs]
         self.ids = list(self.journals)
         self.lasts = [last for _, last in self.journals.values()]
-        self.bodies = [seal(b"".join(segment.line for segment in its)) for its in runs.values()]
-        self.blobs = sorted((ref, seal(body)) for ref, body in blobs.items())
+        self.bodies = [
+            seal(b"".join([segment.line for segment in its]), "events", journal.run, its[0].first)
+            for journal, its in runs.items()
+        ]
+        self.blobs = sorted((ref, seal(body, "blobs", ref)) for ref, body in blobs.items())
         self.uses = [(journal.run, journal.claim, journal.key, ref) for journal, ref in uses]
         self.statuses = [(journal.run, journal.claim, *status) for journal, status in statuses.items()]
 
     def statements(self) -> list[Statement]:
         found: list[Statement] = []
         if self.blobs:
-            found += [(_BLOBS, _columns(self.blobs)), (_USES, _columns(self.uses))]
+            found += [(_BLOBS, columns(self.blobs)), (_USES, columns(self.uses))]
         if self.ids:
             values = (self.runs, self.runs, self.claims, self.ids, self.lasts, self.bodies)
             found.append((_EVENTS, values))
         if self.statuses:
-            found.append((_STATUS, _columns(self.statuses)))
+            found.append((STATUS, columns(self.statuses)))
         return found
 
 
@@ -193,6 +139,10 @@ class _Group:
     def __init__(self, jobs: Sequence[Job], rows: _Rows) -> None:
         self.jobs = jobs
         self.rows = rows
+
+    @property
+    def counts(self) -> bool:
+        return bool(self.rows.ids) or any(job.statements and not job.optional for job in self.jobs)
 
     def parts(self) -> Iterator[_Group]:
         """The same, one at a time. Events first: a run is let go only when they have arrived."""
@@ -206,7 +156,7 @@ class Writer:
         self,
         connect: Callable[[], Awaitable[Connection]],
         *,
-        seal: Callable[[bytes], bytes],
+        seal: Callable[..., bytes],
         beat: Callable[[], Statement | None],
         stalled: Callable[[str], None],
     ) -> None:
@@ -235,18 +185,55 @@ class Writer:
         self._bell.set()
 
     async def close(self) -> None:
-        """Write what is left, then stop. `StoreError` when the server stays away too long."""
+        """Write what is left, then stop.
+
+        A server that is gone is waited for only when something is left that counts, with a word about
+        what it is; `StoreError` when it stays away too long.
+        """
         self._closing = True
         if (self._jobs or self._groups) and (self._task is None or self._task.done()):
             self._start()
         if self._task is None or self._task.done():
             return
         self._bell.set()
-        while not (await asyncio.wait([self._task], timeout=CLOSING))[0]:
-            if self.stalled:
-                self._task.cancel()
-                await asyncio.wait([self._task])
-                raise StoreError("the server of the store is gone; events that never reached it are lost")
+        deadline, told = time.monotonic() + CLOSING, False
+        while not (await asyncio.wait([self._task], timeout=BRIEFLY))[0]:
+            if not self.stalled:
+                continue  # slow, and there
+            owed = self._owed()
+            if owed and time.monotonic() < deadline:
+                if not told:
+                    told = True
+                    _log.warning("closing waits for the server (%s): %s", self.stalled, owed)
+                continue
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._give_up()
+            if owed:
+                raise StoreError(f"the server of the store is gone ({self.stalled}); it never got {owed}")
+
+    def _give_up(self) -> None:
+        """Tell whoever still waits for an answer that there will be none."""
+        left = [*(job for group in self._groups for job in group.jobs), *self._jobs]
+        self._groups.clear()
+        self._jobs.clear()
+        for job in left:
+            if isinstance(job, Job) and job.failed is not None:
+                guarded(partial(job.failed, StoreError(f"the store was closed: {self.stalled}")))
+
+    def _owed(self) -> str:
+        """What is not written yet and counts, for people."""
+        events: Counter[RunId] = Counter()
+        for job in self._jobs:
+            if isinstance(job, Segment) and not job.journal.gone:
+                events[job.journal.run] += job.last - job.first + 1
+        for group in self._groups:
+            for id, (journal, last) in group.rows.journals.items():
+                events[journal.run] += last - (id & 0xFFFFFFFF) + 1
+        if events:
+            return ", ".join(f"{count} events of run {run}" for run, count in events.items())
+        jobs = [job for job in self._jobs if isinstance(job, Job) and job.statements and not job.optional]
+        return "what was asked of it" if jobs or any(group.counts for group in self._groups) else ""
 
     def _start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -275,7 +262,7 @@ class Writer:
     def _gather(self) -> None:
         """Make one group of what is waiting."""
         if time.monotonic() - self._beaten >= BEAT and (statement := self._beat()):
-            self._jobs.append(Job([statement]))
+            self._jobs.append(Job([statement], optional=True))
             self._beaten = time.monotonic()
         jobs: list[Job] = []
         segments: list[Segment] = []
@@ -310,10 +297,10 @@ class Writer:
                 if isinstance(error, _WRONG) and group.jobs:
                     self._divide(error)
                     return
-                lost = isinstance(error, LOST) and not isinstance(error, _AT_ONCE)
-                if lost or self._db is None or self._db.closed:
-                    self._drop()
-                if isinstance(error, _AT_ONCE) or (lost and again):
+                if isinstance(error, _AT_ONCE):
+                    continue
+                self._drop()  # in whatever state it is
+                if isinstance(error, LOST) and again:
                     again = False  # an idle connection that was cut is not yet a server that is gone
                     continue
                 self._say(words(error))
@@ -341,6 +328,10 @@ class Writer:
         events = group.rows.statements()
         others = [(job, job.statements) for job in group.jobs]
         flat = [statement for _, statements in others for statement in statements]
+        if self._db is None and (events or flat):
+            self._db = await self._connect()
+        for job in group.jobs:
+            job.sent = True
         results = await self._execute(events + flat)  # events first: a job may let their run go
         tell: list[Callable[[], None]] = []
         at = len(events)
@@ -363,9 +354,8 @@ class Writer:
         """All of it or nothing, in one exchange with the server."""
         if not statements:
             return []
-        if self._db is None:
-            self._db = await self._connect()
         db = self._db
+        assert db is not None  # noqa: S101 - an attempt begins with it
         if len(statements) == 1:
             return [await _fetch(await db.execute(*statements[0], binary=True))]
         try:
@@ -397,7 +387,7 @@ class Writer:
             self._db = None
 
 
-def _columns(rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
+def columns(rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
     return [list(column) for column in zip(*rows, strict=True)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from penstock.errors import StoreError
 from penstock.ids import RunId
 from penstock.store.base import CheckpointRecord
 from penstock.store.gather import Fold, Gathering
-from penstock.store.sqlite.writer import Job
+from penstock.store.sqlite.jobs import Job
 
 if TYPE_CHECKING:
     from penstock.store.sqlite.store import SqliteStore
@@ -27,6 +28,9 @@ _PRUNE = """
 """
 
 
+_log = logging.getLogger("penstock.store")
+
+
 class SqliteCheckpoints:
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
@@ -39,11 +43,12 @@ class SqliteCheckpoints:
     def _write(self, run: RunId, folds: Sequence[Fold], keep: int) -> None:
         seal = self._store.seal.seal
         rows = [
-            (_INSERT, (record.checkpoint, run, record.seq, record.at, record.layer, seal(state)))
+            (_INSERT, (*where, record.at, record.layer, seal(state, "checkpoints", *where)))
             for record, state in folds
+            for where in [(record.checkpoint, run, record.seq)]
         ]
         with contextlib.suppress(StoreError):  # closed meanwhile: it loses time, never a run
-            self._store.writer.put(Job([*rows, (_PRUNE, (run, keep))]))
+            self._store.writer.put(Job([*rows, (_PRUNE, (run, keep))], failed=_warn, optional=True))
 
     async def list(self, run: RunId) -> Sequence[CheckpointRecord]:
         await self._written()
@@ -56,13 +61,19 @@ class SqliteCheckpoints:
         rows = await self._store.query(sql, (checkpoint,))
         if not rows:
             raise StoreError(f"there is no checkpoint {checkpoint!r}")
-        return _record(rows[0][:6]), self._store.seal.open(rows[0][6])
+        record = _record(rows[0][:6])
+        where = (record.checkpoint, record.run, record.seq)
+        return record, self._store.seal.open(rows[0][6], "checkpoints", *where)
 
     async def _written(self) -> None:
         """What was saved here is found here, at once."""
         if self._gathering:
             self.flush()
             await self._store.write([], patient=True)
+
+
+def _warn(error: Exception) -> None:
+    _log.warning("a checkpoint was not kept: %s", error)
 
 
 def _record(row: Sequence[object]) -> CheckpointRecord:

@@ -11,18 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.ids import RunId
 from penstock.run.events import Event
+from penstock.run.state import ENDED
 from penstock.store import batches
 from penstock.store.base import Watcher
-from penstock.store.sqlite.writer import Job, Segment
+from penstock.store.sqlite.jobs import Job, Segment
+from penstock.store.sqlite.writer import HELD
 
 if TYPE_CHECKING:
     from penstock.store.sqlite.store import SqliteStore
 
+_STANDS = f"UPDATE runs SET status = ?, reason = ?, ended = ? WHERE key = ? AND EXISTS ({HELD})"  # noqa: S608 - only question marks
 _BLOB = "INSERT OR IGNORE INTO blobs VALUES (?, ?)"
 _BLOB_USE = "INSERT OR IGNORE INTO blob_uses VALUES (?, ?)"
 
-_LARGE = 64_000
+LARGE = 64_000
 """Bytes of a batch that the event loop does not write itself."""
+
+_SOON = 0.01
+"""Seconds that a lease may outlive its run: the next commit takes it along, and nobody waits for that."""
 
 _LONG = 0.005
 """Seconds that a turn of the loop may take before the thread is the quicker way."""
@@ -61,10 +67,12 @@ class SqliteJournal:
         writer = self._store.writer
         line, blobs = batches.encode(events)
         for ref, body in blobs:
-            writer.put(Job([(_BLOB, (ref, self._store.seal.seal(body))), (_BLOB_USE, (self.key, ref))]))
+            writer.put(
+                Job([(_BLOB, (ref, self._store.seal.seal(body, "blobs", ref))), (_BLOB_USE, (self.key, ref))])
+            )
         writer.leave(Segment(self, events[0].seq, events[-1].seq, line, self._status))
         self._status = None
-        if len(line) > _LARGE:
+        if len(line) > LARGE:
             self._by_thread()
         elif not self._due:
             self._due = time.perf_counter()
@@ -83,8 +91,12 @@ class SqliteJournal:
         self._store.writer.wake()
         self._store.room.wanted(self._loop)
 
-    def note(self, status: str, reason: str) -> None:
-        self._status = (status, reason)
+    def note(self, status: str, reason: str, *, now: bool = False) -> None:
+        self._status = None if now else (status, reason)
+        if now:
+            ended = time.time() if status in ENDED else None
+            values = (status, reason, ended, self.key, self.run, self.claim)
+            self._store.writer.put(Job([(_STANDS, values)]))
 
     async def sync(self) -> None:
         await self._store.write([], patient=True)
@@ -94,7 +106,11 @@ class SqliteJournal:
             del self._store.journals[self.run]
             self._store.checkpoints.flush()  # for whoever takes it up next
             sql = "DELETE FROM leases WHERE run = ? AND claim = ?"
-            self._store.writer.put(Job([(sql, (self.run, self.claim))]))
+            self._store.writer.leave(Job([(sql, (self.run, self.claim))], optional=True))
+            if _running() is self._loop:
+                self._loop.call_later(_SOON, self._store.writer.wake, context=self._context)
+            else:
+                self._store.writer.wake()
 
     def arrived(self, last: int) -> None:
         """On the writer's thread."""

@@ -12,7 +12,7 @@ import msgspec
 from penstock.errors import StoreError, UnknownRun
 from penstock.ids import RunId
 from penstock.run.commands import Command
-from penstock.store.sqlite.writer import Job
+from penstock.store.sqlite.jobs import Job
 
 if TYPE_CHECKING:
     from penstock.store.sqlite.store import SqliteStore
@@ -35,7 +35,7 @@ class SqliteMail:
         store = self._store
         if not await store.query("SELECT 1 FROM runs WHERE run = ?", (run,)):
             raise UnknownRun(run)
-        body = store.seal.seal(msgspec.json.encode(command))
+        body = store.seal.seal(msgspec.json.encode(command), "commands", run, command.id)
         sql = "INSERT OR IGNORE INTO commands (id, run, sent, body) VALUES (?, ?, ?, ?)"
         await store.write([(sql, (command.id, run, time.time(), body))])
 
@@ -45,7 +45,7 @@ class SqliteMail:
 
     def answered(self, run: RunId, id: str, reason: str) -> None:
         sql = "UPDATE commands SET taken = ?, answer = ? WHERE run = ? AND id = ?"
-        self._store.writer.put(Job([(sql, (time.time(), reason, run, id))]))
+        self._store.writer.put(Job([(sql, (time.time(), reason, run, id))], optional=True))
 
     def deliver(self, receive: Receive) -> None:
         self._receive = receive
@@ -82,7 +82,7 @@ class SqliteMail:
                 continue
             journal.delivered.add(id)
             try:
-                command = msgspec.json.decode(store.seal.open(body), type=Command)
+                command = msgspec.json.decode(store.seal.open(body, "commands", run, id), type=Command)
             except (msgspec.MsgspecError, StoreError) as error:
                 self.answered(run, id, f"it cannot be read: {error}")
             else:

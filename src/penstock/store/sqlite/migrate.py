@@ -7,14 +7,13 @@ import time
 from importlib import resources
 from pathlib import Path
 
-from penstock.errors import StoreError, WrongKey
-from penstock.store.sealed import NoSeal, Seal, sealed_by
+from penstock.errors import StoreError
+from penstock.store.sealed import CHECK, CHECKED, NoSeal, Seal, checked
 from penstock.store.sqlite.writer import busy
 
 MARK = 0x50454E53
 """`application_id` of our files: another program's database is left alone."""
 
-_CHECK = b"penstock"
 _PATIENCE = 30.0
 """Seconds to wait while another process brings the same file up to date."""
 
@@ -70,8 +69,6 @@ def _check_key(db: sqlite3.Connection, seal: Seal | NoSeal) -> None:
     """A wrong key is noticed here, before anything is written with it."""
     row = db.execute("SELECT value FROM meta WHERE name = 'seal'").fetchone()
     if row is None:
-        db.execute("INSERT OR IGNORE INTO meta VALUES ('seal', ?)", (seal.seal(_CHECK),))
-    elif seal.open(row[0]) != _CHECK:
-        raise WrongKey
-    elif seal.current and sealed_by(row[0]) != seal.current:
-        db.execute("UPDATE meta SET value = ? WHERE name = 'seal'", (seal.seal(_CHECK),))
+        db.execute("INSERT OR IGNORE INTO meta VALUES ('seal', ?)", (seal.seal(CHECK, *CHECKED),))
+    elif not checked(seal, row[0]):
+        db.execute("UPDATE meta SET value = ? WHERE name = 'seal'", (seal.seal(CHECK, *CHECKED),))

@@ -16,7 +16,7 @@ from penstock.errors import Owned, StoreError, WrongKey
 from penstock.ids import RunId
 from penstock.store import owner, rotation
 from penstock.store.rotation import Progress, Table, reseal
-from penstock.store.sealed import MARK, NoSeal, Seal, place, seal_of, sealed_by
+from penstock.store.sealed import CHECKED, MARK, NoSeal, Seal, seal_of, sealed_by
 from penstock.store.sqlite.migrate import MARK as OURS
 from penstock.store.sqlite.migrate import migrate
 from penstock.store.sqlite.writer import busy
@@ -25,12 +25,12 @@ _PATIENCE = 60.0
 """Seconds to wait for others who write."""
 
 _TABLES = (
-    Table("definitions", "body", "rowid", -1),
-    Table("commands", "body", "rowid", -1),
-    Table("checkpoints", "state", "rowid", -1),
-    Table("examples", "body", "rowid", -1),
+    Table("definitions", "body", "hash"),
+    Table("commands", "body", "rowid", -1, ("run", "id")),
+    Table("checkpoints", "state", "rowid", -1, ("checkpoint", "run", "seq")),
+    Table("examples", "body", "id"),
     Table("blobs", "body", "hash"),
-    Table("events", "batches", "id", -1),
+    Table("events", "batches", "id", -1, (rotation.RUN, rotation.FIRST)),
 )
 
 
@@ -51,7 +51,7 @@ def rotate(
     path = Path(path)
     if not path.is_file():
         raise StoreError(f"there is no store at {path}")
-    opener = seal_of([*([new] if new else []), *old])
+    opener = seal_of([*([new] if new else []), *old], plain=True)
     sealer = seal_of([new] if new else [])
     try:
         with contextlib.closing(sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)) as db:
@@ -63,12 +63,13 @@ def rotate(
                 return left
             migrate(db, path, opener)
             db.execute("PRAGMA secure_delete = ON")  # what was readable must not stay in free space
+            db.execute(rotation.STRAYS)
             touched = reseal(
                 lambda: _left(db, opener, sealer),
                 lambda: (some for table in _TABLES for some in _slices(db, table, opener, sealer)),
                 progress,
             )
-            check = sealer.seal(opener.open(_check(db)))
+            check = sealer.seal(opener.open(_check(db), *CHECKED), *CHECKED)
             db.execute("UPDATE meta SET value = ? WHERE name = 'seal'", (check,))
             _tidy(db)
     except sqlite3.Error as error:
@@ -94,7 +95,7 @@ def _check(db: sqlite3.Connection) -> bytes:
 def _left(db: sqlite3.Connection, opener: Seal | NoSeal, sealer: Seal | NoSeal) -> int:
     """How many payloads are still to be sealed. One that could not be opened is an error."""
     known = opener.names
-    opener.open(_check(db))
+    opener.open(_check(db), *CHECKED)
     left = 0
     there = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
     for table in (table for table in _TABLES if table.name in there):  # an older file has fewer
@@ -123,8 +124,8 @@ def _slices(
             continue
         with _transaction(db):
             for row, payload, *key in stale:
-                where = place(table.name, *key) if key else b""
-                db.execute(update, (sealer.seal(opener.open(payload, where), where), row, payload))
+                where = (table.name, *(key or [row]))
+                db.execute(update, (sealer.seal(opener.open(payload, *where), *where), row, payload))
         yield len(stale)
         time.sleep((time.monotonic() - began) / 10)  # let others in
 

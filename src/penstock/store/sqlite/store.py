@@ -16,23 +16,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from penstock.errors import Conflict, Owned, StoreError, UnknownRun
 from penstock.ids import RunId
 from penstock.run.events import Event
-from penstock.store import batches, owner
+from penstock.store import batches, definitions, owner
 from penstock.store.base import NewRun, Pinned, RunRecord
+from penstock.store.definitions import Definitions
 from penstock.store.sealed import NoSeal, Seal
+from penstock.store.sqlite import writer
 from penstock.store.sqlite.checkpoints import SqliteCheckpoints
 from penstock.store.sqlite.examples import SqliteExamples
-from penstock.store.sqlite.journal import SqliteJournal, on_loop
+from penstock.store.sqlite.jobs import Job, Statement
+from penstock.store.sqlite.journal import LARGE, SqliteJournal, on_loop
 from penstock.store.sqlite.mail import SqliteMail
 from penstock.store.sqlite.migrate import migrate
 from penstock.store.sqlite.room import Room
 from penstock.store.sqlite.upkeep import SqliteUpkeep
-from penstock.store.sqlite.writer import Job, Statement, Writer, busy
-from penstock.workflow import spec
+from penstock.store.sqlite.writer import Writer, busy
 from penstock.workflow.spec import Workflow
 
 LEASE = 10.0
@@ -83,11 +83,11 @@ class SqliteStore:
         self.checkpoints = SqliteCheckpoints(self)
         self.examples = SqliteExamples(self)
         self.upkeep = SqliteUpkeep(self)
+        self._definitions = Definitions()
         self._lock = threading.Lock()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._reader = self._connect()
-            migrate(self._reader, self.path, self.seal)
+            self._reader = self._open()
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"{self.path}: {error}") from error
         self.writer = Writer(
@@ -103,16 +103,16 @@ class SqliteStore:
 
     async def create(self, new: NewRun, events: Sequence[Event]) -> SqliteJournal:
         now, claim = time.time(), secrets.token_hex(8)
-        children = {name: child.hash for name, child in new.children.items()}
-        pinned = {new.hash: new.workflow, **{children[name]: child for name, child in new.children.items()}}
+        pinned, children = self._definitions.pinned(new)
+        seal = self.seal.seal
         line, blobs = batches.encode(events)
         first, last = events[0].seq, events[-1].seq
         statements: list[Statement] = [
             *(
-                (_DEFINITION, (hash_, workflow.name, self.seal.seal(spec.encode(workflow))))
-                for hash_, workflow in pinned.items()
+                (_DEFINITION, (hash_, name, seal(body, "definitions", hash_)))
+                for hash_, (name, body) in pinned.items()
             ),
-            *((_BLOB, (ref, self.seal.seal(body))) for ref, body in blobs),
+            *((_BLOB, (ref, seal(body, "blobs", ref))) for ref, body in blobs),
             (
                 _NEW_RUN,
                 (
@@ -128,13 +128,14 @@ class SqliteStore:
                 ),
             ),
             *((_USE, (ref, new.run)) for ref, _ in blobs),
-            (_FIRST_EVENTS, (new.run, first, last, self.seal.seal(line))),
+            (_FIRST_EVENTS, (new.run, first, last, seal(line, "events", new.run, first))),
             (_LEASE, (new.run, owner.me().encoded(), claim, now + LEASE)),
         ]
         if new.fork_of is not None:
             await self._record(new.fork_of)
         try:
-            results = await self.write(statements)
+            patient = owner.in_family(new.parent, self.journals)
+            results = await self.write(statements, patient=patient, large=bool(blobs) or len(line) > LARGE)
         except sqlite3.IntegrityError:
             raise Conflict(new.run, 0) from None
         key = next(rows[0][0] for rows in results if rows)
@@ -153,7 +154,8 @@ class SqliteStore:
             [
                 (_TAKE_LEASE, (run, owner.me().encoded(), claim, time.time() + LEASE, before)),
                 (_LAST, (run,)),
-            ]
+            ],
+            patient=owner.in_family(run, self.journals),
         )
         if not taken:
             raise Owned(run, "another process")  # it was quicker
@@ -162,13 +164,16 @@ class SqliteStore:
 
     def _own(self, run: RunId, key: int, last: int, claim: str) -> SqliteJournal:
         journal = self.journals[run] = SqliteJournal(self, run, key, last, claim)
-        self.writer.put(Job([]))  # there is a lease to keep now: the writer must not sleep for ever
+        self.writer.stay_awake()  # there is a lease to keep now
         return journal
 
-    async def write(self, statements: Sequence[Statement], *, patient: bool = False) -> list[list[Any]]:
+    async def write(
+        self, statements: Sequence[Statement], *, patient: bool = False, large: bool = False
+    ) -> list[list[Any]]:
         """Commit statements and return their rows. Raises what SQLite says of them.
 
         Trouble with the disk is an error too, unless the caller is `patient` and waits for its end.
+        What is `large` is left to the writer's thread.
         """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[list[list[Any]]] = loop.create_future()
@@ -178,14 +183,16 @@ class SqliteStore:
             lambda error: on_loop(loop, _settle, done, None, error),
             patient=patient,
         )
-        self.writer.put(job)
-        self.room.wanted(loop)
+        self.writer.leave(job)
+        if large or not self.writer.here():
+            self.writer.wake()
+            self.room.wanted(loop)
         return await done
 
     # --- reading ---
 
     async def load(self, run: RunId, *, after: int = 0) -> Sequence[Event]:
-        return await asyncio.to_thread(self._load, run, after)
+        return batches.whole(await asyncio.to_thread(self._load, run, after), after=after)
 
     def _load(self, run: RunId, after: int) -> list[Event]:
         """A fork's events are its own and, before them, those of the run it was forked from."""
@@ -197,10 +204,13 @@ class SqliteStore:
         found = self.rows("SELECT max(id) FROM events WHERE id BETWEEN ? AND ?", (base, base | after + 1))
         start = found[0][0]
         rows = self.rows(
-            "SELECT batches FROM events WHERE id BETWEEN ? AND ? ORDER BY id",
+            "SELECT batches, id FROM events WHERE id BETWEEN ? AND ? ORDER BY id",
             (start or base, base | 0xFFFFFFFF),
         )
-        return events + batches.flat((self.seal.open(row[0]) for row in rows), after=after)
+        return events + batches.flat((self._opened(run, *row) for row in rows), after=after)
+
+    def _opened(self, run: RunId, body: bytes, id: int) -> bytes:
+        return self.seal.open(body, "events", run, id & 0xFFFFFFFF)
 
     async def output(self, run: RunId, seq: int) -> Any:
         return await asyncio.to_thread(self._output, run, seq)
@@ -209,9 +219,9 @@ class SqliteStore:
         key, fork_of, fork_at = self._key(run)
         if fork_of is not None and seq <= fork_at:
             return self._output(fork_of, seq)
-        sql = "SELECT batches FROM events WHERE id BETWEEN ? AND ? ORDER BY id DESC LIMIT 1"
+        sql = "SELECT batches, id FROM events WHERE id BETWEEN ? AND ? ORDER BY id DESC LIMIT 1"
         rows = self.rows(sql, (key << 32, key << 32 | seq))
-        for batch in batches.decode(self.seal.open(rows[0][0])) if rows else ():
+        for batch in batches.decode(self._opened(run, *rows[0])) if rows else ():
             for event in batch:
                 if event.seq == seq:
                     value, ref = batches.output_of(event)
@@ -222,16 +232,16 @@ class SqliteStore:
         rows = self.rows("SELECT body FROM blobs WHERE hash = ?", (ref,))
         if not rows:
             raise StoreError(f"the output {ref[:12]}… is missing from the store")
-        return msgspec.json.decode(self.seal.open(rows[0][0]))
+        return batches.blob(self.seal.open(rows[0][0], "blobs", ref), ref)
 
     async def definition(self, run: RunId) -> Pinned:
-        sql = "SELECT body, source, children FROM definitions JOIN runs USING (hash) WHERE run = ?"
+        sql = "SELECT hash, source, children FROM runs WHERE run = ?"
         rows = await self.query(sql, (run,))
         if not rows:
             raise UnknownRun(run)
-        body, source, children = rows[0]
+        own, source, children = rows[0]
         return Pinned(
-            workflow=spec.decode(self.seal.open(body)),
+            workflow=await self._definition(own),
             children={name: await self._definition(hash_) for name, hash_ in json.loads(children).items()},
             source=source,
         )
@@ -240,13 +250,20 @@ class SqliteStore:
         rows = await self.query("SELECT body FROM definitions WHERE hash = ?", (hash_,))
         if not rows:
             raise StoreError(f"the definition {hash_} is missing from the store")
-        return spec.decode(self.seal.open(rows[0][0]))
+        return definitions.decode(self.seal.open(rows[0][0], "definitions", hash_), hash_)
 
-    async def runs(self, *, limit: int = 100, **where: Any) -> Sequence[RunRecord]:
+    async def runs(
+        self, *, limit: int = 100, before: RunId | None = None, **where: Any
+    ) -> Sequence[RunRecord]:
         names = {"run": "runs.run", "status": "status", "workflow": "workflow", "parent": "parent"}
-        tests = " AND ".join(f"{names[name]} IS ?" for name in where) or "true"
-        sql = f"{_RUN_COLUMNS} WHERE {tests} ORDER BY started DESC, runs.key DESC LIMIT ?"
-        return [_record(row) for row in await self.query(sql, (*where.values(), limit))]
+        tests = [f"{names[name]} IS ?" for name in where]
+        values = [*where.values()]
+        if before is not None:
+            tests.append("(started, runs.key) < (SELECT b.started, b.key FROM runs AS b WHERE b.run = ?)")
+            values.append(before)
+        chosen = " AND ".join(tests) or "true"
+        sql = f"{_RUN_COLUMNS} WHERE {chosen} ORDER BY started DESC, runs.key DESC LIMIT ?"
+        return [_record(row) for row in await self.query(sql, (*values, limit))]
 
     async def _record(self, run: RunId) -> RunRecord:
         found = await self.runs(run=run)
@@ -277,18 +294,29 @@ class SqliteStore:
         for journal in list(self.journals.values()):
             journal.release()
         self.checkpoints.flush()
-        await asyncio.to_thread(self.writer.close)
-        self._reader.close()
+        try:
+            await asyncio.to_thread(self.writer.close)
+        finally:
+            self._reader.close()
+
+    def _open(self) -> sqlite3.Connection:
+        """A connection to the file, which is up to date and ours."""
+        db = self._connect()
+        try:
+            migrate(db, self.path, self.seal)
+        except BaseException:
+            db.close()
+            raise
+        return db
 
     def _connect(self) -> sqlite3.Connection:
-        db = sqlite3.connect(self.path, timeout=5.0, isolation_level=None, check_same_thread=False)
+        db = sqlite3.connect(self.path, timeout=writer.WAIT, isolation_level=None, check_same_thread=False)
         while True:
             try:
                 if not db.execute("PRAGMA page_count").fetchone()[0]:
                     db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of no effect once there are tables
                 db.execute("PRAGMA journal_mode = WAL")
                 db.execute(f"PRAGMA synchronous = {self._synchronous}")
-                db.execute("PRAGMA busy_timeout = 5000")
             except sqlite3.OperationalError as error:
                 if not busy(error):
                     db.close()

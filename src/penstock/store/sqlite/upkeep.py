@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.errors import StoreError
 from penstock.ids import RunId
 from penstock.store import owner
-from penstock.store.sqlite.writer import Statement
+from penstock.store.sqlite.jobs import Statement
 
 if TYPE_CHECKING:
     from penstock.store.sqlite.store import SqliteStore

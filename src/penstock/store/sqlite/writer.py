@@ -12,16 +12,27 @@ someone's way or refused goes to the thread, and so do the next: no loop waits t
 from __future__ import annotations
 
 import contextlib
+import logging
 import queue
 import sqlite3
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from penstock.errors import StoreError
 from penstock.ids import RunId
+from penstock.run.state import ENDED
+from penstock.store.sqlite.jobs import (
+    Author,
+    Job,
+    Segment,
+    Statement,
+    of_one_run,
+    tell_all,
+    tell_the_impatient,
+)
 
 MOST = 2_000
 """Rows in one INSERT: more would pass SQLite's limit on parameters."""
@@ -30,7 +41,13 @@ AGAIN = 0.25
 """Seconds between tries while the disk refuses."""
 
 PATIENCE = 10.0
-"""Seconds that closing waits for the disk."""
+"""Seconds that closing waits for a disk that refuses while something is left that counts."""
+
+BRIEFLY = 0.5
+"""Seconds between looks at how closing gets on."""
+
+WAIT = 5.0
+"""Seconds that SQLite itself waits for other processes."""
 
 BEAT = 2.0
 """Seconds between heartbeats."""
@@ -45,13 +62,16 @@ WHILE = 50
 """Commits of the thread before a loop that was busy is trusted again."""
 
 TURNS = 96
-"""Commits that a loop makes before the thread tidies up the log: one that is written from its beginning
-again need not grow, and a commit that makes no file grow is a third cheaper."""
+"""Commits before the thread tidies up the log: one that is written from its beginning again need not grow,
+and a commit that makes no file grow is a third cheaper."""
+
+LONG = 4_000_000
+"""Bytes after which it does so earlier. Never in a commit, where whoever waits for it would wait for both."""
 
 MANY = 256
 """Jobs that are too many for a loop to write at once."""
 
-Statement = tuple[str, Sequence[Any]]
+_log = logging.getLogger("penstock.store")
 
 _TROUBLE = frozenset(
     (
@@ -69,59 +89,8 @@ _TROUBLE = frozenset(
 """What is wrong with the disk or with other processes, and not with a statement."""
 
 _STATUS = "UPDATE runs SET status = ?, reason = ?, ended = ? WHERE key = ?"
-_HELD = "SELECT 1 FROM leases WHERE run = ? AND claim = ?"
-_APPEND = f"INSERT INTO events SELECT ?, ?, ? WHERE EXISTS ({_HELD})"
-
-
-class Author(Protocol):
-    """Whoever wrote a segment. Told on the writer's thread."""
-
-    run: RunId
-    key: int
-    claim: str
-    gone: bool
-
-    def arrived(self, last: int) -> None: ...
-
-    def lost(self) -> None:
-        """Someone else drives the run now: the lease is theirs, or the row is there already."""
-
-
-class Segment:
-    """A batch of one run. All that one commit adds to a run becomes one row."""
-
-    __slots__ = ("author", "first", "last", "line", "status")
-
-    def __init__(
-        self, author: Author, first: int, last: int, line: bytes, status: tuple[str, str] | None = None
-    ) -> None:
-        self.author = author
-        self.first = first
-        self.last = last
-        self.line = line
-        self.status = status
-        """How the run stands from this batch on, and why; None when that has not changed."""
-
-
-class Job:
-    """Statements that belong together, and who wants to know."""
-
-    __slots__ = ("done", "failed", "patient", "statements")
-
-    def __init__(
-        self,
-        statements: Sequence[Statement],
-        done: Callable[[list[list[Any]]], None] | None = None,
-        failed: Callable[[Exception], None] | None = None,
-        *,
-        patient: bool = True,
-    ) -> None:
-        self.statements = statements
-        self.done = done
-        self.failed = failed
-        self.patient = patient
-        """Whether it waits for a disk that refuses; otherwise it is told at once."""
-        """Told when the statements themselves are wrong; trouble with the disk is waited for instead."""
+HELD = "SELECT 1 FROM leases WHERE run = ? AND claim = ?"
+_APPEND = f"INSERT INTO events SELECT ?, ?, ? WHERE EXISTS ({HELD})"
 
 
 class Writer:
@@ -130,7 +99,7 @@ class Writer:
         connect: Callable[[], sqlite3.Connection],
         *,
         name: str,
-        seal: Callable[[bytes], bytes],
+        seal: Callable[..., bytes],
         beat: Callable[[], Statement | None],
         stalled: Callable[[str], None],
     ) -> None:
@@ -147,15 +116,22 @@ class Writer:
         self._bell: queue.SimpleQueue[bool] = queue.SimpleQueue()
         """There is something to do; False: there will be nothing any more."""
         self._rung = False
+        self._resting = False
+        """Whether the thread sleeps until it is woken."""
         self._quick = 0
         """Commits in a row that took no time to speak of."""
         self._hurried = False
-        """Whether the connection gives up at once when someone is in its way, and leaves the log as it is."""
+        """Whether the connection gives up at once when someone is in its way."""
+        self._log = 0
+        """Bytes written since the log was last emptied into the file."""
         self._untidy = False
-        """Whether the log should be emptied into the file."""
+        """Whether it should be."""
         self.commits = 0
         self._beaten = time.monotonic()
         self._closed = False
+        self._refused = ""
+        """Why nothing can be written; empty when it can."""
+        self._given_up = False
         self._db: sqlite3.Connection | None = None
         self._thread: threading.Thread | None = None
 
@@ -174,6 +150,11 @@ class Writer:
         if self._closed:
             raise StoreError(f"{self._name} was closed")
         self._jobs.append(job)
+
+    def stay_awake(self) -> None:
+        """There is something to look after: the thread must not sleep for ever."""
+        if self._resting or self._thread is None:
+            self.wake()
 
     def wake(self) -> None:
         if not self._rung:
@@ -195,7 +176,7 @@ class Writer:
                 return False
             try:
                 self._hurry(self._db, hurry=True)
-                told = self._append(self._db) or self._attempt(self._db, self._work)
+                told = self._append(self._db, self._work) or self._attempt(self._db, self._work)
             except Exception:  # noqa: BLE001 - whatever it is, the thread meets it as well and deals with it
                 _rollback(self._db)
                 self._quick = 0
@@ -203,8 +184,7 @@ class Writer:
             self._work = []
         finally:
             self._turn.release()
-        if self.commits % TURNS == 0:
-            self._untidy = True
+        if self._untidy:
             self.wake()
         for tell in told:
             tell()
@@ -215,29 +195,66 @@ class Writer:
         self._quick = -WHILE
 
     def close(self) -> None:
-        """Write what is left, then stop. A disk that still refuses is not waited for any longer."""
+        """Write what is left, then stop.
+
+        A disk that refuses is waited for only when something is left that counts, with a word about
+        what it is; `StoreError` when it goes on refusing.
+        """
         self._closed = True
-        if self._thread is not None:
-            self._bell.put(False)
-            self._thread.join(PATIENCE)
+        if self._thread is None:
+            return
+        self._bell.put(False)
+        deadline, told = time.monotonic() + PATIENCE, False
+        while True:
+            self._thread.join(BRIEFLY)
+            if not self._thread.is_alive():
+                return
+            why, owed = self._refused, self._owed()
+            if not why or (owed and time.monotonic() < deadline):
+                if why and not told:
+                    told = True
+                    _log.warning("closing waits for %s (%s): %s", self._name, why, owed)
+                continue
+            self._given_up = True
+            if owed:
+                raise StoreError(f"{self._name} cannot be written ({why}): it never got {owed}")
+            return
+
+    def _owed(self) -> str:
+        """What is not written yet and counts, for people."""
+        jobs = [*self._work, *self._jobs.copy()]
+        events: Counter[RunId] = Counter()
+        for job in jobs:
+            if isinstance(job, Segment) and not job.author.gone:
+                events[job.author.run] += job.last - job.first + 1
+        if events:
+            return ", ".join(f"{count} events of run {run}" for run, count in events.items())
+        asked = any(isinstance(job, Job) and job.statements and not job.optional for job in jobs)
+        return "what was asked of it" if asked else ""
 
     def _run(self) -> None:
-        going = True
+        going, quiet = True, False
         while going:
-            with contextlib.suppress(queue.Empty):
-                # With no run to keep alive there is no reason to wake before there is something to write.
-                going = self._bell.get(timeout=BEAT if self._beat() else None)
+            # With no run to keep alive there is no reason to wake before there is something to write. Said
+            # before the look at who is there: whoever comes later sees it, and wakes us.
+            self._resting = quiet
+            if quiet and self._beat():
+                self._resting = False
+            try:
+                going, quiet = self._bell.get(timeout=None if self._resting else BEAT), False
+            except queue.Empty:
+                quiet = True
             self._rung = False  # before the look: who comes later rings again
             with self._turn:
                 self._gather()
                 if time.monotonic() - self._beaten >= BEAT and (statement := self._beat()):
-                    self._work.append(Job([statement]))
+                    self._work.append(Job([statement], optional=True))
                     self._beaten = time.monotonic()
                 if self._work:
                     self._commit(self._work)
                     self._work = []
                 if self._untidy and self._db is not None:
-                    self._untidy = False
+                    self._untidy, self._log = False, 0
                     with contextlib.suppress(sqlite3.Error):  # another time
                         self._db.execute("PRAGMA wal_checkpoint(PASSIVE)")
         if self._db is not None:
@@ -251,21 +268,21 @@ class Writer:
             jobs.popleft()
 
     def _hurry(self, db: sqlite3.Connection, *, hurry: bool) -> None:
-        """A loop must not wait for other processes, nor tidy up the log; the thread may."""
+        """A loop must not wait for other processes; the thread may."""
         if self._hurried != hurry:
-            db.execute(f"PRAGMA busy_timeout = {0 if hurry else 5000}")
-            db.execute(f"PRAGMA wal_autocheckpoint = {0 if hurry else 1000}")
+            db.execute(f"PRAGMA busy_timeout = {0 if hurry else int(WAIT * 1000)}")
             self._hurried = hurry
 
     def _commit(self, jobs: list[Segment | Job]) -> None:
         """Commit all of it. What is itself wrong is taken out; trouble with the disk is waited for."""
         waiting = False
-        while jobs:
+        while jobs and not self._given_up:
             try:
                 if self._db is None:
                     self._db = self._connect()
+                    self._db.execute("PRAGMA wal_autocheckpoint = 0")
                 self._hurry(self._db, hurry=False)
-                told = self._attempt(self._db, jobs)
+                told = self._append(self._db, jobs) or self._attempt(self._db, jobs)
             except _Wrong as wrong:
                 _rollback(self._db)
                 jobs = [job for job in jobs if job is not wrong.job]
@@ -277,20 +294,23 @@ class Writer:
                     author.lost()
             except Exception as error:  # noqa: BLE001 - whatever it is, nothing taken may be dropped
                 _rollback(self._db)
+                self._refused = str(error)
                 if busy(error):
                     continue  # another process writes; SQLite itself has waited for a while
-                jobs = _tell_the_impatient(jobs, f"{self._name} cannot be written: {error}")
+                jobs = tell_the_impatient(jobs, f"{self._name} cannot be written: {error}")
                 if not waiting:
                     waiting = True
                     self._stalled(str(error))
                 if jobs:
                     time.sleep(AGAIN)
             else:
+                self._refused = ""
                 if waiting:
                     self._stalled("")
                 for tell in told:
                     tell()
                 return
+        tell_all(jobs, f"{self._name} was closed: {self._refused}")
         if waiting:
             self._stalled("")
 
@@ -308,6 +328,7 @@ class Writer:
             try:
                 for sql, values in job.statements:
                     results.append(db.execute(sql, values).fetchall())
+                    self._log += sum(len(value) for value in values if isinstance(value, bytes))
             except (sqlite3.Error, UnicodeError, OverflowError) as error:
                 if _passes(error):
                     raise
@@ -320,15 +341,22 @@ class Writer:
         self._committed(time.perf_counter() - began)
         return told
 
-    def _append(self, db: sqlite3.Connection) -> list[Callable[[], None]]:
+    def _append(self, db: sqlite3.Connection, jobs: Sequence[Segment | Job]) -> list[Callable[[], None]]:
         """What one run alone adds, in one statement and its own transaction; nothing when there is more."""
-        segments = _of_one_run(self._work)
+        segments = of_one_run(jobs)
         if not segments:
             return []
         author, last = segments[0].author, segments[-1].last
-        row = (author.key << 32 | segments[0].first, last, self._seal(b"".join(s.line for s in segments)))
+        first = segments[0].first
+        body = self._seal(b"".join([s.line for s in segments]), "events", author.run, first)
+        row = (author.key << 32 | first, last, body)
+        self._log += len(row[2])
         began = time.perf_counter()
-        if not db.execute(_APPEND, (*row, author.run, author.claim)).rowcount:
+        try:
+            kept = db.execute(_APPEND, (*row, author.run, author.claim)).rowcount
+        except sqlite3.IntegrityError:
+            kept = 0  # the row is there already
+        if not kept:
             raise _Lost([author])
         self._committed(time.perf_counter() - began)
         return [_tell(author.arrived, last)]
@@ -336,6 +364,8 @@ class Writer:
     def _committed(self, took: float) -> None:
         self._quick = self._quick + 1 if took < QUICK else 0
         self.commits += 1
+        if self.commits % TURNS == 0 or self._log > LONG:
+            self._untidy = True
 
     def _flush(self, db: sqlite3.Connection, runs: dict[Author, list[Segment]]) -> list[Callable[[], None]]:
         """Write what has been gathered."""
@@ -349,17 +379,18 @@ class Writer:
 
     def _insert(self, db: sqlite3.Connection, runs: dict[Author, list[Segment]]) -> None:
         """One statement for all rows: each one gives the GIL away, and getting it back is slow."""
-        lost = [author for author in runs if not db.execute(_HELD, (author.run, author.claim)).fetchone()]
+        lost = [author for author in runs if not db.execute(HELD, (author.run, author.claim)).fetchone()]
         if lost:
             raise _Lost(lost)
         rows = [
             (
                 author.key << 32 | segments[0].first,
                 segments[-1].last,
-                self._seal(b"".join(segment.line for segment in segments)),
+                self._seal(b"".join([s.line for s in segments]), "events", author.run, segments[0].first),
             )
             for author, segments in runs.items()
         ]
+        self._log += sum(len(row[2]) for row in rows)
         try:
             for at in range(0, len(rows), MOST):
                 part = rows[at : at + MOST]
@@ -375,19 +406,12 @@ class Writer:
             ) from None
 
 
-def _of_one_run(jobs: Sequence[Segment | Job]) -> list[Segment]:
-    """The jobs, when all of them are batches of the same run and nothing else changes; otherwise none."""
-    plain = [job for job in jobs if isinstance(job, Segment) and not job.status and not job.author.gone]
-    alone = len(plain) == len(jobs) and all(segment.author is plain[0].author for segment in plain)
-    return plain if alone else []
-
-
 def _mark(db: sqlite3.Connection, runs: dict[Author, list[Segment]]) -> None:
     """Say how runs stand, in the commit that makes it so."""
     for author, segments in runs.items():
         status = next((segment.status for segment in reversed(segments) if segment.status), None)
         if status is not None:
-            ended = time.time() if status[0] in ("succeeded", "failed", "partial", "aborted") else None
+            ended = time.time() if status[0] in ENDED else None
             db.execute(_STATUS, (*status, ended, author.key))
 
 
@@ -406,17 +430,6 @@ class _Lost(Exception):
     def __init__(self, authors: Sequence[Author]) -> None:
         super().__init__(f"{len(authors)} runs")
         self.authors = authors
-
-
-def _tell_the_impatient(jobs: list[Segment | Job], why: str) -> list[Segment | Job]:
-    """Those who would rather know than wait are told; the others stay."""
-    left: list[Segment | Job] = []
-    for job in jobs:
-        if isinstance(job, Job) and not job.patient and job.failed is not None:
-            job.failed(StoreError(why))
-        else:
-            left.append(job)
-    return left
 
 
 def _passes(error: Exception) -> bool:

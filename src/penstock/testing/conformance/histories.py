@@ -302,6 +302,19 @@ async def runs_are_listed_the_newest_first(place: Place) -> None:
 
 
 @sentence()
+async def a_list_of_runs_goes_on_before_the_last_one_seen(place: Place) -> None:
+    async with opened(place) as store:
+        for i in range(5):
+            await begin(store, RunId(f"r{i}"))
+
+        async def page(before: str) -> list[str]:
+            return [found.run for found in await store.runs(before=RunId(before), limit=2)]
+
+        assert (await page("r4"), await page("r2"), await page("r1")) == (["r3", "r2"], ["r1", "r0"], ["r0"])
+        assert (await page("r0"), await page("none")) == ([], [])
+
+
+@sentence()
 async def a_list_of_runs_can_be_narrowed_down(place: Place) -> None:
     async with opened(place) as store:
         await store.create(new(A, flow("one")), beginning())
@@ -342,6 +355,29 @@ async def a_list_of_runs_shows_how_each_stands(place: Place) -> None:
         seen = await record(store)
         assert (seen.status, seen.reason[:7], seen.events, seen.owner) == ("failed", "no rain", 2, "")
         assert seen.ended is not None
+
+
+@sentence()
+async def how_a_run_stands_can_be_said_without_an_event(place: Place) -> None:
+    async with opened(place) as store:
+        journal = await begin(store)
+        journal.append(batch(2))
+        await journal.sync()
+
+        journal.note("waiting", "for rain", now=True)
+        await journal.sync()
+
+        seen = await record(store)
+        assert (seen.status, seen.reason, seen.ended, seen.events) == ("waiting", "for rain", None, 2)
+
+        journal.note("running", "")
+        journal.append([WorkflowCompleted(3, 200.0, "failed", {}, "no rain")])
+        await journal.sync()
+        journal.note("failed", "no rain", now=True)
+        await journal.sync()
+
+        seen = await record(store)
+        assert (seen.status, seen.reason, seen.ended is not None) == ("failed", "no rain", True)
 
 
 # --- forks ---

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import stat
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -42,21 +43,12 @@ class Files:
     @tool(effect="write")
     def append(self, path: str, content: str) -> dict[str, Any]:
         """Add text to the end of a file."""
-        place = self._places.resolve(path)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(place, flags, 0o666), "ab") as file:
-            file.write(content.encode())
-            size = file.tell()
-        return {"path": str(place), "bytes": size}
+        return {"path": path, "bytes": self._places.append(path, content.encode())}
 
     @tool(effect="destructive")
     def delete(self, path: str) -> dict[str, Any]:
         """Delete a file."""
-        place = self._places.resolve(path)
-        if not place.is_file():
-            raise Outside(f"{path} is not a file")
-        place.unlink()
+        self._places.delete(path)
         return {"path": path, "deleted": True}
 
     @tool(effect="read")
@@ -64,13 +56,15 @@ class Files:
         """What is in a folder: the paths of its files and of its folders."""
         files: list[str] = []
         folders: list[str] = []
-        for entry in sorted(self._places.resolve(path).iterdir()):
-            shown = (Path(path) / entry.name).as_posix()
-            try:
-                self._places.resolve(shown)
-            except Outside:
-                continue  # a link that leads away
-            (folders if entry.is_dir() else files).append(shown)
+        with self._places.opened(path) as handle:
+            for entry in sorted(os.scandir(handle), key=lambda one: one.name):
+                shown = (Path(path) / entry.name).as_posix()
+                try:
+                    inside = self._places.resolve(shown)
+                except Outside:
+                    continue  # a link that leads away
+                is_folder = inside.is_dir() if entry.is_symlink() else entry.is_dir()
+                (folders if is_folder else files).append(shown)
         return {"path": path, "files": files[:MOST], "folders": folders[:MOST]}
 
     @tool(effect="read")
@@ -87,14 +81,14 @@ class Files:
         return {"matches": found[:limit], "more": len(found) > limit}
 
     def _walk(self, path: str, pattern: str) -> Iterator[str]:
-        base = self._places.resolve(path)
-        for folder, folders, names in os.walk(base):
-            folders.sort()
-            for name in sorted(names):
-                inner = Path(folder, name).relative_to(base).as_posix()
-                link = Path(folder, name).is_symlink()
-                if not link and (fnmatchcase(name, pattern) or fnmatchcase(inner, pattern)):
-                    yield (Path(path) / inner).as_posix()
+        with self._places.opened(path) as handle:
+            for folder, folders, names, within in os.fwalk(dir_fd=handle):
+                folders.sort()
+                for name in sorted(names):
+                    inner = Path(folder, name).as_posix()
+                    fits = fnmatchcase(name, pattern) or fnmatchcase(inner, pattern)
+                    if fits and not stat.S_ISLNK(os.lstat(name, dir_fd=within).st_mode):
+                        yield (Path(path) / inner).as_posix()
 
     def _lines(self, path: str, text: str) -> Iterator[dict[str, Any]]:
         try:

@@ -10,7 +10,7 @@ from typing import Any
 from penstock.tools.base import Tool
 from penstock.tools.builtin.data import Data
 from penstock.tools.builtin.files import Files
-from penstock.tools.builtin.http import Http
+from penstock.tools.builtin.http import Hosts, Http
 from penstock.tools.builtin.places import Places
 from penstock.tools.builtin.shell import Shell
 from penstock.tools.functions import tool_of
@@ -22,10 +22,10 @@ class Reach:
 
     roots: tuple[Path, ...] = (Path(),)
     """Folders for `files:*`, `data:*` and `shell:run`; relative paths start in the first."""
-    hosts: frozenset[str] = frozenset()
-    """`host` or `host:port` that `http:get` may reach although they are not public."""
-    programs: bool = False
-    """Whether there is a `shell:run`."""
+    hosts: Hosts = field(default_factory=Hosts)
+    """What `http:get` may ask for."""
+    commands: tuple[str, ...] = ()
+    """Programs of `shell:run`; `*` for any. Without one there is no `shell:run`."""
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Where `shell:run` takes PATH and HOME from."""
 
@@ -50,6 +50,6 @@ def builtin_tools(reach: Reach | None = None) -> list[Tool]:
         ("data:format_csv", data.format_csv),
         ("data:format_xml", data.format_xml),
     ]
-    if reach.programs:
-        named.append(("shell:run", Shell(places, reach.variables).run))
+    if reach.commands:
+        named.append(("shell:run", Shell(places, reach.variables, reach.commands).run))
     return [tool_of(function, id=id) for id, function in named]

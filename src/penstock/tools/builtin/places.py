@@ -1,17 +1,20 @@
 """Where tools may read and write: folders that were allowed, and nothing that a path leads out of them.
 
-A path is judged by where it ends after every link is followed. What is opened is opened by that
-final path, never through a link, and only if it is an ordinary file.
+A path is judged by where it ends after every link is followed. What is opened is opened from its
+root downwards, folder by folder, never through a link, and only if it is an ordinary file; so it
+does not help to put a link in its way between the two.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import IO, Any, Final
 
 LARGEST: Final = 16 * 1024 * 1024
 """Bytes of a file that is read into a result."""
@@ -43,13 +46,8 @@ class Places:
 
     def read(self, path: str) -> bytes:
         """The contents of an ordinary file."""
-        place = self.resolve(path)
-        handle = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(handle, "rb") as file:
-            facts = os.fstat(file.fileno())
-            if not stat.S_ISREG(facts.st_mode):
-                raise Outside(f"{path} is not a file")
-            data = file.read(LARGEST + 1)
+        with self._file(path, os.O_RDONLY | os.O_NONBLOCK, "rb") as file:
+            data: bytes = file.read(LARGEST + 1)
         if len(data) > LARGEST:
             raise ValueError(f"{path} is larger than {LARGEST:,} bytes")
         return data
@@ -63,13 +61,95 @@ class Places:
     def write(self, path: str, data: bytes) -> Path:
         """Put a whole file in its place at once; nobody ever sees half of it."""
         place = self.resolve(path)
-        if place.exists() and not place.is_file():
-            raise Outside(f"{path} is not a file")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        draft = place.with_name(f".{secrets.token_hex(6)}.part")
-        try:
-            draft.write_bytes(data)
-            draft.replace(place)
-        finally:
-            draft.unlink(missing_ok=True)
+        with self._folder(place, make=True) as (folder, name):
+            if _kind(name, folder) not in ("file", ""):
+                raise Outside(f"{path} is not a file")
+            draft = f".{secrets.token_hex(6)}.part"
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with os.fdopen(os.open(draft, flags, 0o666, dir_fd=folder), "wb") as file:
+                try:
+                    file.write(data)
+                    file.flush()
+                    os.replace(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+                except BaseException:
+                    os.unlink(draft, dir_fd=folder)
+                    raise
         return place
+
+    def append(self, path: str, data: bytes) -> int:
+        """Add to the end of a file; its size afterwards."""
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
+        with self._file(path, flags, "ab", make=True) as file:
+            file.write(data)
+            size: int = file.tell()
+        return size
+
+    def delete(self, path: str) -> None:
+        with self._folder(self.resolve(path)) as (folder, name):
+            if _kind(name, folder) != "file":
+                raise Outside(f"{path} is not a file")
+            os.unlink(name, dir_fd=folder)
+
+    @contextmanager
+    def opened(self, path: str) -> Iterator[int]:
+        """A folder, as a handle: what happens to its name meanwhile does not matter."""
+        with self._folder(self.resolve(path)) as (folder, name):
+            handle = os.open(name, _FOLDER, dir_fd=folder)
+            try:
+                yield handle
+            finally:
+                os.close(handle)
+
+    @contextmanager
+    def _file(self, path: str, flags: int, mode: str, *, make: bool = False) -> Iterator[IO[Any]]:
+        with self._folder(self.resolve(path), make=make) as (folder, name):
+            handle = os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=folder)
+        with os.fdopen(handle, mode) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise Outside(f"{path} is not a file")
+            yield file
+
+    @contextmanager
+    def _folder(self, place: Path, *, make: bool = False) -> Iterator[tuple[int, str]]:
+        """The folder that a place is in, as a handle, and the name of the place there.
+
+        Every folder on the way is opened in the one before it, and none through a link: the place
+        was judged with all links followed, so a link met here was put there since.
+        """
+        root = next(root for root in self.roots if place.is_relative_to(root))
+        parts = place.relative_to(root).parts
+        handle = os.open(root, _FOLDER)
+        try:
+            for part in parts[:-1]:
+                if make:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(part, dir_fd=handle)
+                inner = _enter(part, handle, place)
+                os.close(handle)
+                handle = inner
+            yield handle, parts[-1] if parts else "."
+        finally:
+            os.close(handle)
+
+
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def _enter(part: str, folder: int, place: Path) -> int:
+    try:
+        return os.open(part, _FOLDER, dir_fd=folder)
+    except NotADirectoryError:
+        if _kind(part, folder) == "link":
+            raise Outside(f"{place.name}: {part} has become a link on the way there") from None
+        raise
+
+
+def _kind(name: str, folder: int) -> str:
+    """What stands under a name; empty when nothing does."""
+    try:
+        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return ""
+    if stat.S_ISLNK(mode):
+        return "link"
+    return "file" if stat.S_ISREG(mode) else "other"

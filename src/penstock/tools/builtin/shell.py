@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from penstock.tools.builtin.places import Places
@@ -21,8 +21,12 @@ TIMEOUT: Final = 25.0
 class Shell:
     """Its method is the tool."""
 
-    def __init__(self, places: Places, variables: Mapping[str, str]) -> None:
+    def __init__(
+        self, places: Places, variables: Mapping[str, str], commands: Sequence[str] = ("*",)
+    ) -> None:
         self._places = places
+        self._commands = commands
+        """The programs, as `argv[0]` names them; `*` for any."""
         self._variables = {
             name: variables[name] for name in ("HOME", "LANG", "PATH", "TMPDIR") if name in variables
         }
@@ -34,6 +38,9 @@ class Shell:
         """Run a program: its exit code and output."""
         if not argv:
             raise ValueError("argv is empty")
+        if "*" not in self._commands and argv[0] not in self._commands:
+            allowed = ", ".join(self._commands)
+            raise ValueError(f"{argv[0]!r} is not among the programs of [tools.shell] commands ({allowed})")
         process = subprocess.Popen(  # noqa: S603 - this is what the tool is for; whoever turned it on knows
             argv, cwd=self._places.resolve(cwd), env=self._variables, start_new_session=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

@@ -6,6 +6,7 @@ Nothing here opens a connection, so it costs nothing to import.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -33,6 +34,8 @@ class Listing:
     protocol: str = ""
     title: str = ""
     """How the server calls itself; not unique, for people only."""
+    instructions: str = ""
+    """What the server says it is for, cut short. Nobody checked it: searched and shown, never obeyed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,10 @@ class Answer:
 
 Elicit = Callable[[Elicitation], Awaitable[Answer]]
 """Puts a question of a server before a person. It may take as long as people take."""
+
+
+Waiting = Callable[[], AbstractContextManager[object]]
+"""Stops the clocks of a call for as long as it is entered."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -30,7 +31,15 @@ LARGEST: Final = 5_000_000
 """Bytes of a configuration file; more than that is not one."""
 
 _NAME: Final = re.compile(r"[^\s:/\\]+(?: [^\s:/\\]+)*")
-_VARIABLE: Final = re.compile(r"\$\{(input:)?([A-Za-z_][\w.-]*)(?::-([^}]*))?\}", re.ASCII)
+_VARIABLE: Final = re.compile(r"\$\{(input:|env:)?([A-Za-z_][\w.-]*)(?::-([^}]*))?\}", re.ASCII)
+_OURS_TO_READ: Final = ("args", "command", "cwd", "disabled", "env", "headers", "type", "url", OURS)
+_OF_OTHERS: Final = frozenset(
+    {
+        "alwaysAllow", "autoApprove", "description", "dev", "displayName", "enabled", "gallery", "icon",
+        "id", "name", "timeout", "trust", "version",
+    }
+)  # fmt: skip
+"""Keys that are for other programs; nothing is missing when we do not read them."""
 _KINDS: Final = {"stdio": "stdio", "http": "http", "streamable-http": "http", "streamableHttp": "http"}
 
 
@@ -55,6 +64,10 @@ class Server:
     """Seconds without a call after which it is stopped; the next call starts it again."""
     max_bytes: int = 32 * 1024 * 1024
     """The largest message taken from it."""
+    file: str = ""
+    """Where its entry stands."""
+    written: str = ""
+    """Its command or address as it stands there: no variable is put in, so no secret is."""
 
     @property
     def fingerprint(self) -> str:
@@ -70,8 +83,17 @@ class Config:
     """What is wrong with the rest, and what is only odd."""
 
 
-def read_config(path: Path, variables: Mapping[str, str], inputs: Mapping[str, str] | None = None) -> Config:
-    """The servers of a file. A file that is not there names none."""
+def read_config(
+    path: Path,
+    variables: Mapping[str, str],
+    inputs: Mapping[str, str] | None = None,
+    *,
+    defaults: Mapping[str, Any] | None = None,
+) -> Config:
+    """The servers of a file. A file that is not there names none.
+
+    `defaults` are options of servers whose entry does not give them.
+    """
     try:
         if path.stat().st_size > LARGEST:
             return Config(problems=(Problem(f"is larger than {LARGEST} bytes", file=str(path)),))
@@ -80,11 +102,16 @@ def read_config(path: Path, variables: Mapping[str, str], inputs: Mapping[str, s
         return Config()
     except (OSError, UnicodeDecodeError) as error:
         return Config(problems=(Problem(f"cannot be read: {error}", file=str(path)),))
-    return parse_config(text, variables, inputs, file=str(path))
+    return parse_config(text, variables, inputs, file=str(path), defaults=defaults)
 
 
 def parse_config(
-    text: str, variables: Mapping[str, str], inputs: Mapping[str, str] | None = None, *, file: str = ""
+    text: str,
+    variables: Mapping[str, str],
+    inputs: Mapping[str, str] | None = None,
+    *,
+    file: str = "",
+    defaults: Mapping[str, Any] | None = None,
 ) -> Config:
     """The servers that a text names, and everything that is wrong with it.
 
@@ -109,7 +136,7 @@ def parse_config(
     problems: list[Problem] = []
     for name, entry in entries.items():
         found = _Entry(name, entry, f"{section}.{name}", file, expand, problems)
-        server = found.server()
+        server = found.server(defaults or {})
         if server is not None:
             servers[name] = server
     return Config(servers, tuple(problems))
@@ -126,6 +153,11 @@ def _defaults(inputs: Any) -> dict[str, str]:
     }
 
 
+def input_variable(id: str) -> str:
+    """The variable that answers VS Code's `${input:id}`: nobody is there to type it."""
+    return f"PENSTOCK_INPUT_{re.sub(r'[^A-Za-z0-9]', '_', id).upper()}"
+
+
 class _Expand:
     """`${VAR}` and `${VAR:-default}`; a bare `$VAR` is left alone, and so is what is not set."""
 
@@ -135,8 +167,11 @@ class _Expand:
 
     def __call__(self, text: str, missing: Callable[[str], None]) -> str:
         def value(match: re.Match[str]) -> str:
-            is_input, name, default = match.groups()
-            found = (self._inputs if is_input else self._variables).get(name)
+            kind, name, default = match.groups()
+            if kind == "input:":
+                found = self._inputs.get(name) or self._variables.get(input_variable(name))
+            else:
+                found = self._variables.get(name)
             if found:
                 return found
             if default is not None:
@@ -165,13 +200,14 @@ class _Entry:
         if not isinstance(entry, dict):
             self._complain("must be an object", "write {command: …} or {url: …}")
 
-    def server(self) -> Server | None:
+    def server(self, defaults: Mapping[str, Any]) -> Server | None:
         """The server, or None when it cannot be used."""
         entry = self._entry
         if not self._bad:
             self._check_name()
         if self._bad or entry.get("disabled") is True:
             return None
+        self._check_keys()
         ours = entry.get(OURS, {})
         if not isinstance(ours, dict):
             self._complain(f"{OURS} must be an object")
@@ -185,7 +221,9 @@ class _Entry:
             cwd=self._text("cwd") if kind == "stdio" else "",
             url=self._text("url") if kind == "http" else "",
             headers=self._mapping("headers") if kind == "http" else {},
-            **self._options(ours),
+            file=self._file,
+            written=self._written(kind),
+            **{**defaults, **self._options(ours)},
         )
         if kind == "http" and not self._bad and not re.match(r"https?://[^/\s]+", found.url):
             self._complain(f"{found.url!r} is not an address", "write https://host/path", key="url")
@@ -269,12 +307,31 @@ class _Entry:
 
     def _expanded(self, text: str, key: str) -> str:
         def missing(name: str) -> None:
-            place = f"{self._where}.{key}"
-            self._problems.append(Problem(f"{name} is not set", "it is left as it stands", place, self._file))
+            hint = "it is left as it stands"
+            if name.startswith("${input:"):
+                hint = f"set {input_variable(name[8:-1])}; {hint}"
+            self._warn(f"{name} is not set", hint, key=key)
 
         return self._expand(text, missing)
 
+    def _check_keys(self) -> None:
+        for key in self._entry:
+            if key not in _OURS_TO_READ and key not in _OF_OTHERS:
+                hint = did_you_mean(key, _OURS_TO_READ) or "it is not read"
+                self._warn(f"unknown key {key!r}", hint)
+
+    def _written(self, kind: str) -> str:
+        if kind == "http":
+            return str(self._entry.get("url", ""))
+        args = self._entry.get("args")
+        return shlex.join(
+            [str(self._entry.get("command", "")), *map(str, args if isinstance(args, list) else [])]
+        )
+
     def _complain(self, message: str, hint: str = "", *, key: str = "") -> None:
         self._bad = True
+        self._warn(message, hint, key=key)
+
+    def _warn(self, message: str, hint: str, *, key: str = "") -> None:
         where = f"{self._where}.{key}" if key else self._where
         self._problems.append(Problem(message, hint, where, self._file))

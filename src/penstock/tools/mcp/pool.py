@@ -15,7 +15,7 @@ from importlib import import_module
 from types import TracebackType
 from typing import Any, Final, Self
 
-from penstock.errors import PenstockError, UnknownTool
+from penstock.errors import PenstockError, ToolError, UnknownTool
 from penstock.tools.base import Task
 from penstock.tools.mcp.base import Elicit, Listing, Progress, Watch
 from penstock.tools.mcp.config import Server
@@ -77,7 +77,8 @@ class Pool:
                 try:
                     listing = await self.upstream(name).tools()
                 except PenstockError as error:
-                    end = Progress(name, "failed", seconds=time.monotonic() - began, error=str(error))
+                    said = error.message if isinstance(error, ToolError) else str(error)
+                    end = Progress(name, "failed", seconds=time.monotonic() - began, error=said)
                 else:
                     end = Progress(name, "ready", len(listing.tools), time.monotonic() - began)
                 tell(end)

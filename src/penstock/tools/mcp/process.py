@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import os
 import shutil
 import signal
@@ -16,15 +15,15 @@ from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, NoReturn, cast
 
 import anyio
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
 from penstock.tools.mcp.base import Unreached
 from penstock.tools.mcp.config import Server
 from penstock.tools.mcp.lines import Lines, Oversized, message
+from penstock.tools.mcp.streams import Incoming, Outgoing
 from penstock.tools.mcp.watchdog import MARK, Watchdog, kill_group
 
 _WORDS: Final = (
@@ -49,7 +48,7 @@ _PARTING: Final = 2.0
 _LAST_WORDS: Final = 0.5
 """Seconds in which the output of a server that has ended must end too; a child may hold it open."""
 
-Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
+Streams = tuple[Incoming, Outgoing]
 
 
 class Process(asyncio.SubprocessProtocol):
@@ -208,22 +207,10 @@ async def run_process(
         with contextlib.suppress(Unreached):
             await _bury(await start, watchdog)
         raise
-    heard_in, heard = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-    said, said_out = anyio.create_memory_object_stream[SessionMessage](math.inf)
-    tasks = [
-        asyncio.ensure_future(_listen(process, Lines(server.max_bytes), heard_in)),
-        asyncio.ensure_future(_speak(process, said_out)),
-    ]
     try:
-        yield process, (heard, said)
+        yield process, (_Heard(process, Lines(server.max_bytes)), _Said(process))
     finally:
-        for stream in (said, heard):
-            stream.close()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        heard_in.close()
-        said_out.close()
+        process.silent.set()
         await asyncio.shield(asyncio.ensure_future(_bury(process, watchdog)))
 
 
@@ -232,29 +219,45 @@ async def _bury(process: Process, watchdog: Watchdog) -> None:
     watchdog.remove(process.transport.get_pid())
 
 
-async def _listen(
-    process: Process, lines: Lines, stream: MemoryObjectSendStream[SessionMessage | Exception]
-) -> None:
-    with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError), stream:
-        try:
-            while chunk := await process.read():
-                for line in lines.feed(chunk):
+class _Heard(Incoming):
+    """What a server says, cut into messages."""
+
+    def __init__(self, process: Process, lines: Lines) -> None:
+        self._process = process
+        self._lines = lines
+        self._messages: deque[SessionMessage] = deque()
+
+    async def receive(self) -> SessionMessage:
+        process = self._process
+        while not self._messages:
+            chunk = await process.read()
+            if not chunk:
+                self._end()
+            try:
+                for line in self._lines.feed(chunk):
                     heard = line if isinstance(line, SessionMessage) else message(line)
                     if heard is not None:
-                        await stream.send(heard)
+                        self._messages.append(heard)
                     else:
                         process.note(cast("bytes", line)[-_TAIL:] + b"\n")
-        except Oversized as error:
-            process.why = str(error)
-        finally:
-            process.silent.set()
+            except Oversized as error:
+                process.why = str(error)
+                self._end()
+        return self._messages.popleft()
+
+    def _end(self) -> NoReturn:
+        self._process.silent.set()
+        raise anyio.EndOfStream
 
 
-async def _speak(process: Process, stream: MemoryObjectReceiveStream[SessionMessage]) -> None:
-    with contextlib.suppress(OSError), stream:
-        async for one in stream:
-            text = one.message.model_dump_json(by_alias=True, exclude_unset=True)
-            await process.write(text.encode() + b"\n")
+class _Said(Outgoing):
+    """What is said to it."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    async def write(self, line: bytes) -> None:
+        await self._process.write(line)
 
 
 def ending(process: Process) -> str:

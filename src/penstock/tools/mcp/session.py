@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, Final
@@ -22,6 +22,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import (
     CONNECTION_CLOSED,
     HEADER_MISMATCH,
+    UNSUPPORTED_PROTOCOL_VERSION,
     CallToolResult,
     ElicitRequest,
     ElicitRequestParams,
@@ -39,7 +40,7 @@ from pydantic import ValidationError
 
 from penstock.errors import ToolFailed
 from penstock.tools.base import Task
-from penstock.tools.mcp.base import Definition, Elicit, Elicitation, Listing, Lost, Unreached
+from penstock.tools.mcp.base import Definition, Elicit, Elicitation, Listing, Lost, Unreached, Waiting
 from penstock.tools.mcp.config import Server
 from penstock.tools.mcp.process import Process, ending, run_process
 from penstock.tools.mcp.results import output_of
@@ -48,6 +49,9 @@ from penstock.tools.mcp.wire import GONE, LOST, REFUSED, UNREACHED, open_wire
 
 PAGES: Final = 200
 """Pages of a list of tools; a server that goes on and on is cut short."""
+
+INSTRUCTIONS: Final = 1_000
+"""Characters of what a server says it is for that are kept."""
 
 ROUNDS: Final = 20
 """How often a server may ask for something within one call."""
@@ -64,6 +68,7 @@ _EXIT: Final = 0.3
 class _Call:
     tool: str
     task: Task | None
+    waiting: Waiting = nullcontext
 
 
 class _Session(ClientSession):
@@ -118,13 +123,24 @@ class Connection:
                 break
         info = self.session.server_info
         title = f"{info.title or info.name} {info.version}".strip() if info else ""
-        return Listing(tuple(map(_definition, tools)), self.session.protocol_version or "", title)
+        said = (self.session.instructions or "").strip()[:INSTRUCTIONS]
+        return Listing(tuple(map(_definition, tools)), self.session.protocol_version or "", title, said)
 
-    async def call(self, tool: str, args: Mapping[str, Any], *, task: Task | None = None) -> Any:
-        """The output. Raises `ToolFailed`, `Unreached`, or `Lost` when nobody can tell."""
+    async def call(
+        self,
+        tool: str,
+        args: Mapping[str, Any],
+        *,
+        task: Task | None = None,
+        waiting: Waiting = nullcontext,
+    ) -> Any:
+        """The output. Raises `ToolFailed`, `Unreached`, or `Lost` when nobody can tell.
+
+        `waiting` is entered while a person is waited for.
+        """
         if not self.alive:
             raise Unreached(await self._why())
-        call = _Call(tool, task)
+        call = _Call(tool, task, waiting)
         self._calls.append(call)
         try:
             async with self._said_plainly(tool):
@@ -190,7 +206,12 @@ class Connection:
             call.tool if call else "",
             call.task if call else None,
         )
-        answer = await self._elicit(question)
+        with contextlib.ExitStack() as clocks:
+            for one in (
+                [call] if call else self._calls
+            ):  # when it may be any of them, it is none of their time
+                clocks.enter_context(one.waiting())
+            answer = await self._elicit(question)
         given = dict(answer.content or {}) if answer.action == "accept" and not by_url else None
         return ElicitResult(action=answer.action, content=given)
 
@@ -276,7 +297,7 @@ async def connect(
                     client_info=Implementation(name="penstock", version=version("penstock")),
                 )
                 connection.session = await stack.enter_async_context(session)
-                await _agree(session)
+                await agree(session)
             stack.callback(connection.over.set)
             await stack.enter_async_context(_watching(session, changed))
             yield connection
@@ -287,16 +308,26 @@ async def connect(
         raise Unreached(_why_not(error, process)) from None
 
 
-async def _agree(session: ClientSession) -> None:
+async def agree(session: ClientSession) -> None:
     """Find a protocol both speak: the newer one, or by handshake an older one."""
     try:
         await session.discover()
     except MCPError as error:
         if error.code in (UNREACHED, REFUSED, LOST) or _is_closed(error):
             raise
-        await session.initialize()
+        await _shake_hands(session)
     except (ValidationError, RuntimeError):  # it answered, but not like one who speaks the newer one
         await session.initialize()
+
+
+async def _shake_hands(session: ClientSession) -> None:
+    """The older way. One who speaks only the newer was merely slow to say so: it is asked again."""
+    try:
+        await session.initialize()
+    except MCPError as error:
+        if error.code != UNSUPPORTED_PROTOCOL_VERSION:
+            raise
+        await session.discover()
 
 
 def _hears(changed: Callable[[], None]) -> Any:

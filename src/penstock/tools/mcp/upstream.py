@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any, Final, Protocol
 
 from penstock.errors import LostCall, ServerDown, ToolFailed
 from penstock.tools.base import Task
 from penstock.tools.mcp import health
-from penstock.tools.mcp.base import Listing, Lost, Unreached
+from penstock.tools.mcp.base import Listing, Lost, Unreached, Waiting
 from penstock.tools.mcp.config import Server
 from penstock.tools.mcp.health import Health
 from penstock.workflow.spec import Effect
@@ -39,7 +40,9 @@ class Link(Protocol):
 
     async def listing(self) -> Listing: ...
 
-    async def call(self, tool: str, args: Mapping[str, Any], *, task: Task | None = None) -> Any: ...
+    async def call(
+        self, tool: str, args: Mapping[str, Any], *, task: Task | None = None, waiting: Waiting = ...
+    ) -> Any: ...
 
     async def broken(self) -> None: ...
 
@@ -83,7 +86,11 @@ class Upstream:
         """What it offers now. Starts it if need be."""
         link = await self._linked()
         if self.listing is None or self._stale:
-            await self._list(link)
+            try:
+                await self._list(link)
+            except (Lost, Unreached) as error:  # asking changes nothing: whoever is started next is asked
+                self._broke(link, str(error))
+                await self._linked()
         assert self.listing is not None  # noqa: S101 - just listed
         return self.listing
 
@@ -95,8 +102,8 @@ class Upstream:
         for last in (False, True):
             link = await self._linked()
             try:
-                async with asyncio.timeout(self.server.timeout):
-                    output = await link.call(tool, args, task=task)
+                async with asyncio.timeout(self.server.timeout) as limit:
+                    output = await link.call(tool, args, task=task, waiting=partial(_waiting, limit, task))
             except ToolFailed:
                 self._succeeded()
                 raise
@@ -150,7 +157,7 @@ class Upstream:
         wait = health.rest(self.health, now=self._now())
         if wait > PATIENCE:
             said = f"{self.health.error}; the next start is in {wait:.0f} s"
-            raise ServerDown(self.server.name, said)
+            raise ServerDown(self.server.name, said, retry_after=wait)
         await asyncio.sleep(wait)
 
     def _start(self) -> None:
@@ -208,7 +215,12 @@ class Upstream:
 
     async def _list(self, link: Link) -> None:
         self._stale = False
-        self.listing = await link.listing()
+        limit = self.server.start_timeout
+        try:
+            async with asyncio.timeout(limit):
+                self.listing = await link.listing()
+        except TimeoutError:
+            raise Lost(f"it did not say what it offers within {limit:g} s") from None
         self._listed(self.server, self.listing)
 
     def _changed(self) -> None:
@@ -226,3 +238,17 @@ class Upstream:
         if self._link is link:
             self._link = None
         link.over.set()
+
+
+@contextmanager
+def _waiting(limit: asyncio.Timeout, task: Task | None) -> Iterator[None]:
+    """Neither our clock nor that of the task runs while a person is waited for."""
+    loop, due = asyncio.get_running_loop(), limit.when()
+    left = None if due is None else due - loop.time()
+    limit.reschedule(None)
+    try:
+        with task.waiting() if task is not None else nullcontext():
+            yield
+    finally:
+        if left is not None and not limit.expired():
+            limit.reschedule(loop.time() + left)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 from penstock.ids import RunId
 
 if TYPE_CHECKING:
-    from penstock.app import Penstock
     from penstock.engines.drive import Drive
+    from penstock.engines.native import NativeEngine
     from penstock.run.events import DecisionRequired
     from penstock.run.state import Run
 
@@ -30,7 +30,7 @@ Wants = Callable[[Sequence["DecisionRequired"]], bool]
 
 
 async def until_stuck(
-    penstock: Penstock, run: RunId, *, paused: bool = False, wants: Wants | None = None
+    engine: NativeEngine, run: RunId, *, paused: bool = False, wants: Wants | None = None
 ) -> None:
     """Return when only a decision helps; with `paused`, also when a pause has come to rest.
 
@@ -38,17 +38,17 @@ async def until_stuck(
     """
     await until(
         lambda: (
-            stuck(penstock, run)
-            or (paused and at_rest(penstock, run))
-            or (wants is not None and asks(penstock, run, wants))
+            stuck(engine, run)
+            or (paused and at_rest(engine, run))
+            or (wants is not None and asks(engine, run, wants))
         )
     )
 
 
-def asks(penstock: Penstock, run: RunId, wants: Wants) -> bool:
+def asks(engine: NativeEngine, run: RunId, wants: Wants) -> bool:
     """Whether there is a question that somebody wants to hear now."""
-    live = penstock.engine.live
-    return any(drive.state.decisions for drive in list(live.values())) and wants(decisions(penstock, run))
+    live = engine.live
+    return any(drive.state.decisions for drive in list(live.values())) and wants(decisions(engine, run))
 
 
 async def until(so: Callable[[], bool], *, glance: float = GLANCE) -> None:
@@ -57,12 +57,12 @@ async def until(so: Callable[[], bool], *, glance: float = GLANCE) -> None:
         await asyncio.sleep(glance)
 
 
-def stuck(penstock: Penstock, run: RunId) -> bool:
+def stuck(engine: NativeEngine, run: RunId) -> bool:
     """Whether the run, with all its children, waits for decisions and for nothing else."""
-    live = penstock.engine.live
+    live = engine.live
     if run not in live or not any(drive.state.decisions for drive in list(live.values())):
         return False
-    if any(_soon(drive.state, penstock.engine.wall()) for drive in family(penstock, run)):
+    if any(_soon(drive.state, engine.wall()) for drive in family(engine, run)):
         return False
     return _stuck(live[run].state, live, _children(live))
 
@@ -81,10 +81,10 @@ def _stuck(run: Run, live: Mapping[RunId, Drive], children: Mapping[str, list[Ru
     return run.running == sum(_stuck(live[child].state, live, children) for child in children[run.id])
 
 
-def at_rest(penstock: Penstock, run: RunId) -> bool:
+def at_rest(engine: NativeEngine, run: RunId) -> bool:
     """Whether everything in flight has ended, but for child runs that are at rest themselves."""
-    members = family(penstock, run)
-    children = _children(penstock.engine.live)
+    members = family(engine, run)
+    children = _children(engine.live)
     return bool(members) and all(
         drive.state.paused and drive.state.running <= len(children[drive.id]) for drive in members
     )
@@ -97,14 +97,14 @@ def _children(live: Mapping[RunId, Drive]) -> defaultdict[str, list[RunId]]:
     return children
 
 
-def decisions(penstock: Penstock, run: RunId) -> list[DecisionRequired]:
+def decisions(engine: NativeEngine, run: RunId) -> list[DecisionRequired]:
     """What is asked in a run that is driven here, and in its children."""
-    return [asked for drive in family(penstock, run) for asked in drive.state.decisions.values()]
+    return [asked for drive in family(engine, run) for asked in drive.state.decisions.values()]
 
 
-def family(penstock: Penstock, run: RunId) -> list[Drive]:
+def family(engine: NativeEngine, run: RunId) -> list[Drive]:
     """The run and its children, as far as they are driven here; parents first."""
-    live = penstock.engine.live
+    live = engine.live
     ids = sorted((id for id in live if id == run or id.startswith(f"{run}/")), key=_depth)
     return [live[id] for id in ids]
 
@@ -113,18 +113,18 @@ def _depth(run: RunId) -> int:
     return run.count("/")
 
 
-async def settled(penstock: Penstock, run: RunId) -> None:
+async def settled(engine: NativeEngine, run: RunId) -> None:
     """Return when everything that happened in a family is durable and told."""
     await until(
-        lambda: all(drive.stream.last >= drive.state.seq for drive in family(penstock, run)), glance=0.005
+        lambda: all(drive.stream.last >= drive.state.seq for drive in family(engine, run)), glance=0.005
     )
 
 
-async def let_go(penstock: Penstock, run: RunId | None = None) -> None:
+async def let_go(engine: NativeEngine, run: RunId | None = None) -> None:
     """Stop driving a run and its children, or all runs, without ending them: anyone may take them up."""
-    live = penstock.engine.live
+    live = engine.live
     for one in [run] if run is not None else sorted(live, key=_depth):
-        for drive in family(penstock, one):  # a parent first: it must not see its child go
+        for drive in family(engine, one):  # a parent first: it must not see its child go
             drive.let_go("it waits for a decision")
     for _ in range(3):
         await asyncio.sleep(0)  # what was cancelled ends

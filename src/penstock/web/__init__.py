@@ -1,0 +1,1 @@
+"""The HTTP API: what the command line does, for programs and pages."""
