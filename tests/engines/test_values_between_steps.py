@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import copy
+import math
 import sys
 import threading
 from pathlib import Path
@@ -60,7 +61,13 @@ def test_what_a_step_returned_may_be_changed_afterwards_without_effect() -> None
     assert run(flow).result.outputs == {"given": {"n": [1]}}
 
 
-@pytest.mark.parametrize("value", [object(), {1, object()}, "\ud800", {"a": b"\xff", "b": object()}])
+@pytest.mark.parametrize(
+    "value",
+    [
+        object(), {1, object()}, "\ud800", {"a": b"\xff", "b": object()}, math.nan, -math.inf,
+        {"a": None, "b": [1.5, (math.inf,)]},
+    ],
+)  # fmt: skip
 def test_an_output_that_is_not_json_fails_the_step_clearly(value: Any) -> None:
     async def give() -> Any:
         return value

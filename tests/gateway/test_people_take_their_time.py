@@ -15,8 +15,8 @@ import penstock as ps
 from penstock.errors import LostCall
 from penstock.ids import RunId, StepId
 from penstock.testing import clock
-from penstock.tools.base import Task
-from penstock.tools.mcp.base import Answer, Elicitation, Listing, Waiting
+from penstock.tools.base import Answer, Inquiry, Task
+from penstock.tools.mcp.base import Listing, Waiting
 from penstock.tools.mcp.config import Server
 from penstock.tools.mcp.pool import Pool
 from penstock.tools.mcp.upstream import Upstream
@@ -114,13 +114,13 @@ async def test_the_clocks_of_a_call_stand_still_exactly_while_its_server_asks() 
         yield
         told.append("going on")
 
-    async def elicit(_question: Elicitation) -> Answer:
+    async def ask(_question: Inquiry) -> Answer:
         told.append("asked")
         return Answer("accept", {"colour": "red"})
 
     server = Server(name="good", command=sys.executable, args=("-m", "penstock.testing.mcp_server"))
-    task = Task(RunId("r"), StepId("s"), 1, None, 1, waiting)
-    async with Pool({"good": server}, variables=dict(os.environ), elicit=elicit) as pool:
+    task = Task(RunId("r"), StepId("s"), 1, None, 1, waiting, ask)
+    async with Pool({"good": server}, variables=dict(os.environ)) as pool:
         assert await pool.call("good", "paint", {"what": "door"}, task=task) == "door is red"
 
     assert told == ["stopped", "asked", "going on"]

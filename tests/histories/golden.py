@@ -23,6 +23,7 @@ from penstock.run.events import Event, TaskFailed, encode
 from penstock.run.state import Run
 from penstock.testing import clock
 from penstock.testing.rig import Rig
+from penstock.tools.base import Inquiry
 from penstock.workflow import spec
 
 HERE = Path(__file__).parent
@@ -56,6 +57,17 @@ async def odd(n: int) -> int:
     if n % 2 == 0:
         raise ValueError(f"{n} is even")
     return n
+
+
+@ps.tool(id="demo:ask", effect="read")
+async def ask(task: ps.Task) -> str:
+    wanted = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    try:
+        async with asyncio.timeout(20):
+            said = await task.ask(Inquiry("How many?", wanted, by="demo:ask"))
+    except TimeoutError:
+        return "nobody said"
+    return f"{said.action} {said.content}"
 
 
 async def chain(rig: Rig, id: str) -> None:
@@ -273,6 +285,23 @@ async def discovery(rig: Rig, id: str) -> None:
     await rig.run(flow, id=id)
 
 
+async def asked(rig: Rig, id: str) -> None:
+    """Running tasks ask: one is answered at the second try, one is declined, one gives up waiting."""
+    flow = ps.Workflow("asked")
+    flow.step("count", "demo:ask")
+    flow.step("guess", "demo:ask", needs="count")
+    flow.step("late", "demo:ask", needs="guess")
+    flow.output("count", "${ steps.count.output }")
+    handle = await rig.start(flow, id=id)
+    await asyncio.sleep(5)
+    (question,) = handle.state.decisions.values()
+    bad = Decide(id=CommandId("a0"), decision=question.decision, verb="respond", args={"n": "many"})
+    await _refused(handle, bad)
+    await _answer(handle, "a1", "respond", args={"n": 3}, by="ada")
+    await _answer(handle, "a2", "reject")
+    await handle.result()
+
+
 async def _answer(handle: ps.RunHandle, id: str, verb: str, **more: Any) -> None:
     """Answer the only question there is, as soon as there is one."""
     await asyncio.sleep(5)
@@ -306,6 +335,7 @@ SCENES: dict[str, Callable[[Rig, str], Awaitable[Result | None]]] = {
         gated,
         approved,
         discovery,
+        asked,
     )
 }
 """A run each; `family` also leaves its children, as histories of their own."""
@@ -315,7 +345,7 @@ def written(name: str) -> dict[str, bytes]:
     """File name to content, for the run of a scene and its children."""
 
     async def main() -> dict[str, bytes]:
-        async with Rig(say, fail, shaky, odd) as rig:
+        async with Rig(say, fail, shaky, odd, ask) as rig:
             await SCENES[name](rig, name)
             return {_file(id): _history(rig, id) for id in rig.store.journals}
 

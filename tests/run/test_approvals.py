@@ -519,3 +519,21 @@ def test_ids_of_commands_are_not_ids_of_decisions() -> None:
     command = Decide(id=CommandId("x"), decision=asked.decision, verb="approve")
 
     assert core.send(command, id=str(asked.decision)) == ""
+
+
+def test_a_map_all_of_whose_items_wait_for_approval_is_not_called_running() -> None:
+    flow = three_items(concurrency=3)
+    flow.step("slow", "t:slow")
+    _, asked = open_items(flow)
+
+    assert all("Running: slow.\n" in one.summary for one in asked)
+
+
+def test_a_map_with_an_item_under_way_is_running_although_others_wait_for_approval() -> None:
+    flow = three_items(concurrency=3)
+    core = Core.of(flow)
+    core.counted("deploy", "xyz")
+    core.answer("approve", core.prepared("deploy", 0, env="x"))
+    asked = core.prepared("deploy", 1, env="y")
+
+    assert "Running: deploy.\n" in asked.summary

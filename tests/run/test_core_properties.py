@@ -33,7 +33,7 @@ def simulate(
     sketch: Sketch, order: Pick, commands: Sequence[tuple[int, Command]] = (), *, id: str = "sim"
 ) -> Simulation:
     """Run a sketch to its end, with commands at their moments."""
-    simulation = Simulation(sketch, graph_of(sketch), order, id=id)
+    simulation = Simulation(sketch, graph_of(sketch), order, id=id, inquires=True)
     simulation.begin()
     waiting = sorted(commands, key=lambda pair: pair[0])
     facts = 0
@@ -173,7 +173,7 @@ def test_interleaved_runs_share_nothing(
 @given(graphs.sketches(), SEEDS)
 def test_runs_of_the_same_definition_share_nothing(sketch: Sketch, seed: int) -> None:
     graph = graph_of(sketch)
-    runs = [Simulation(sketch, graph, by_chance(seed), id="same") for _ in range(2)]
+    runs = [Simulation(sketch, graph, by_chance(seed), id="same", inquires=True) for _ in range(2)]
     for simulation in runs:
         simulation.begin()
     while sum(simulation.move() for simulation in runs):
@@ -287,7 +287,7 @@ def _interleaved(drawn: Sequence[tuple[Sketch, list[tuple[int, Command]]]], seed
 
 
 def _stepwise(sketch: Sketch, order: Pick, commands: Sequence[tuple[int, Command]], *, id: str) -> Any:
-    simulation = Simulation(sketch, graph_of(sketch), order, id=id)
+    simulation = Simulation(sketch, graph_of(sketch), order, id=id, inquires=True)
     simulation.begin()
     waiting = sorted(commands, key=lambda pair: pair[0])
     facts = 0

@@ -399,3 +399,19 @@ def test_who_decided_what_and_why_is_on_record(verb: str) -> None:
 
     made = core.run.decided[-1]
     assert (made["kind"], made["verb"], made["by"], made["message"]) == ("gate", verb, "ada", "because")
+
+
+def test_a_question_does_not_call_what_waits_for_an_answer_running() -> None:
+    flow = gated()
+    flow.step("other", "t:other", gate=[{"expr": "output > 1"}])
+    flow.step("slow", "t:slow")
+    core = Core.of(flow)
+    for step in ("build", "other"):
+        for _ in range(3):
+            core.returned(step, 0)
+            core.checked(step, "failed:too small", output=0)
+            core.elapse()
+
+    summary = core.of_kind(DecisionRequired)[-1].summary
+    assert "Running: slow.\n" in summary
+    assert "Waiting for an answer: build.\n" in summary

@@ -986,3 +986,22 @@ def test_a_loop_that_succeeds_when_it_is_opened_again_leaves_nothing_short() -> 
     p.returns("after")
 
     assert p.status == "succeeded"
+
+
+def test_a_failure_that_a_next_round_made_good_is_not_blamed_for_another() -> None:
+    p = puppet(
+        step("author"),
+        step("check", "author"),
+        step("critic", "check", join="all_done",
+             routing=routing(("output.ok", "end"), loop_target="author", max_iterations=3)),
+        step("other"),
+    )  # fmt: skip
+    p.returns("author", 1)
+    p.raises("check")
+    p.returns("critic", {"ok": False})
+    p.returns("author", 2)
+    p.returns("check", 2)
+    p.raises("other", "no paper")
+    p.returns("critic", {"ok": True})
+
+    assert (p.status, p.run.reason) == ("failed", "step other failed: no paper")

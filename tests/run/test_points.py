@@ -407,7 +407,7 @@ def test_an_injection_that_comes_too_late_is_refused_on_record_and_the_run_goes_
     core = Core.of(chain("a", "b", **policy(rule, after=["a"])))
     core.returned("a")
 
-    assert "too late: a is succeeded" in core.of_kind(DecisionMade)[0].message
+    assert "too late: a has succeeded" in core.of_kind(DecisionMade)[0].message
     assert core.of_kind(DagChanged) == []
     assert core.status("b") == "running"
 
@@ -545,3 +545,38 @@ def test_a_plan_that_was_being_made_is_asked_for_again_after_a_restart() -> None
 
     assert [effect.requirement for effect in again.asked(Replan)] == ["more"]
     assert len(again.of_kind(DecisionRequired)) == 1
+
+
+@pytest.mark.parametrize(
+    ("output", "why"),
+    [
+        ({}, "rule 1 could not be evaluated: steps.a.output.ok: no such value"),
+        ({"ok": "yes"}, 'rule 1 gave "yes"'),
+    ],
+)
+def test_a_rule_that_could_not_be_evaluated_is_on_record(output: Any, why: str) -> None:
+    core = Core.of(chain("a", "b", **policy({"if": "steps.a.output.ok", "do": "abort"}), after=["a"]))
+    core.returned("a", output)
+
+    [made] = core.of_kind(DecisionMade)
+    assert made.verb == "continue"
+    assert made.message.startswith("no rule applies; ")
+    assert why in made.message
+    assert core.status("b") == "running"
+
+
+def test_a_rule_after_one_that_could_not_be_evaluated_still_counts_and_both_are_told() -> None:
+    rules = ({"if": "steps.a.output.nope == 1", "do": "continue"}, {"if": "true", "do": "abort"})
+    core = Core.of(chain("a", "b", **policy(*rules), after=["a"]))
+    core.returned("a", {})
+
+    [made] = core.of_kind(DecisionMade)
+    assert made.verb == "abort"
+    assert "rule 1 could not be evaluated" in made.message
+
+
+def test_a_run_that_a_rule_aborts_says_that_a_rule_did() -> None:
+    core = Core.of(chain("a", "b", **policy({"if": "steps.a.output == 1", "do": "abort"}), after=["a"]))
+    core.returned("a", 1)
+
+    assert core.run.reason == "the rule applies: steps.a.output == 1"

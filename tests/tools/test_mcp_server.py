@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,12 @@ from serving import VARIABLES, alive, eventually, mannered, settled, wait
 from penstock.errors import LostCall, ServerDown, ToolFailed, ToolRefused
 from penstock.ids import RunId, StepId
 from penstock.testing.mcp_server import LONG_NAME
-from penstock.tools.base import Task
+from penstock.tools.base import Answer, Inquiry, Task
 from penstock.tools.catalog import TASK, Servers, ToolCatalog
-from penstock.tools.mcp.base import Answer, Elicitation
 from penstock.tools.mcp.config import Server
 from penstock.tools.names import wire_name
 
+ERAS = ("", "--older")
 TASK_1 = Task(RunId("r"), StepId("s"), 1, None, 1)
 
 
@@ -40,10 +41,10 @@ def using(use: Callable[[ToolCatalog], Awaitable[Any]], server: Server | None = 
     return wait(main())
 
 
-async def called(catalog: ToolCatalog, id: str, **args: Any) -> Any:
+async def called(catalog: ToolCatalog, id: str, *, task: Task = TASK_1, **args: Any) -> Any:
     tool = catalog.find(id)
     checked = tool.convert(args) if tool.convert else args
-    return await tool.call(**checked, **{TASK: TASK_1})
+    return await tool.call(**checked, **{TASK: task})
 
 
 def test_tools_answer_with_what_they_have() -> None:
@@ -70,21 +71,38 @@ def test_a_crash_in_mid_call_is_survived(tmp_path: Path) -> None:
     using(use)
 
 
-def test_a_question_of_the_server_reaches_whoever_answers_it() -> None:
-    asked: list[Elicitation] = []
+@pytest.mark.parametrize("era", ERAS)
+def test_a_question_of_the_server_reaches_whoever_answers_for_the_task(era: str) -> None:
+    asked: list[Inquiry] = []
 
-    async def elicit(question: Elicitation) -> Answer:
+    async def ask(question: Inquiry) -> Answer:
         asked.append(question)
         return Answer("accept", {"colour": "red"}) if len(asked) == 1 else Answer("decline")
 
-    async def use(catalog: ToolCatalog) -> None:
-        assert await called(catalog, "good:paint", what="door") == "door is red"
-        with pytest.raises(ToolFailed):
-            await called(catalog, "good:paint", what="door")
+    task = replace(TASK_1, ask=ask)
 
-    using(use, elicit=elicit)
-    assert (asked[0].message, asked[0].tool, asked[0].task) == ("Which colour?", "paint", TASK_1)
+    async def use(catalog: ToolCatalog) -> None:
+        assert await called(catalog, "good:paint", task=task, what="door") == "door is red"
+        with pytest.raises(ToolFailed):
+            await called(catalog, "good:paint", task=task, what="door")
+
+    using(use, mannered(*era.split()))
+    assert (asked[0].message, asked[0].by) == ("Which colour?", "good:paint")
     assert asked[0].schema["required"] == ["colour"]
+
+
+def test_a_question_by_url_is_answered_with_yes_or_no() -> None:
+    asked: list[Inquiry] = []
+
+    async def ask(question: Inquiry) -> Answer:
+        asked.append(question)
+        return Answer("accept", {})
+
+    async def use(catalog: ToolCatalog) -> None:
+        assert await called(catalog, "good:log_in", task=replace(TASK_1, ask=ask)) == "accept"
+
+    using(use, mannered("--older"))
+    assert [one.url for one in asked] == ["https://login.example/a?b=c"]
 
 
 def test_a_question_that_nobody_answers_is_declined() -> None:

@@ -227,7 +227,7 @@ async def test_an_injected_call_is_asked_about(say: Say) -> None:
 
     async with opened() as penstock:
         run = await penstock.start(waiting())
-        extra = Step(id=StepId("x"), uses="bad:echo", with_={"text": "hi"}, approval="never")
+        extra = Step(id=StepId("x"), uses="bad:echo", with_={"text": "hi"})
         await run.send(ps.InjectTasks(steps=(extra,)))
         await until(lambda: len(run.state.decisions) == 2)
         assert {asked.step for asked in run.state.decisions.values()} == {"first", "x"}

@@ -18,8 +18,9 @@ import pytest
 from serving import VARIABLES, eventually, wait
 
 from penstock.errors import LostCall, ToolFailed
-from penstock.tools.catalog import Servers, ToolCatalog
-from penstock.tools.mcp.base import Answer, Elicitation
+from penstock.ids import RunId, StepId
+from penstock.tools.base import Answer, Inquiry, Task
+from penstock.tools.catalog import TASK, Servers, ToolCatalog
 from penstock.tools.mcp.config import Server
 
 Programs = Callable[[str], str]
@@ -39,9 +40,9 @@ async def catalog_of(*servers: Server, **options: Any) -> AsyncIterator[ToolCata
         await catalog.close()
 
 
-async def called(catalog: ToolCatalog, id: str, **args: Any) -> Any:
+async def called(catalog: ToolCatalog, id: str, *, task: Task | None = None, **args: Any) -> Any:
     tool = catalog.find(id)
-    return await tool.call(**(tool.convert(args) if tool.convert else args))
+    return await tool.call(**(tool.convert(args) if tool.convert else args), **{TASK: task})
 
 
 def test_time(from_pypi: Programs) -> None:
@@ -217,16 +218,17 @@ def test_memory(from_npm: Path, tmp_path: Path) -> None:
 
 
 def test_everything_and_a_question_in_the_older_protocol(from_npm: Path) -> None:
-    asked: list[Elicitation] = []
+    asked: list[Inquiry] = []
 
-    async def elicit(question: Elicitation) -> Answer:
+    async def ask(question: Inquiry) -> Answer:
         asked.append(question)
         return Answer("accept", {"name": "Ada", "check": True})
 
     server = Server(name="all", command=str(from_npm / "mcp-server-everything"))
+    task = Task(RunId("r"), StepId("s"), 1, None, 1, ask=ask)
 
     async def main() -> None:
-        async with catalog_of(server, elicit=elicit) as catalog:
+        async with catalog_of(server) as catalog:
             assert await called(catalog, "all:echo", message="hi") == "Echo: hi"
             assert "5" in str(await called(catalog, "all:get-sum", a=2, b=3))
             picture = await called(catalog, "all:get-tiny-image")
@@ -235,10 +237,10 @@ def test_everything_and_a_question_in_the_older_protocol(from_npm: Path) -> None
             assert {"temperature", "conditions", "humidity"} <= set(found)
             with pytest.raises(ToolFailed):
                 await catalog.pool.call("all", "get-sum", {"a": "two"})
-            assert "Ada" in str(await called(catalog, "all:trigger-elicitation-request"))
+            assert "Ada" in str(await called(catalog, "all:trigger-elicitation-request", task=task))
 
     wait(main())
-    assert asked[0].tool == "trigger-elicitation-request"
+    assert asked[0].by == "all:trigger-elicitation-request"
     assert "name" in asked[0].schema["properties"]
 
 

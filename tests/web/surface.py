@@ -56,6 +56,14 @@ async def held(file: str = "go"):
     while not Path(file).exists():
         await asyncio.sleep(0.01)
     return file
+
+
+@ps.tool(effect="read")
+async def ask(task: ps.Task):
+    from penstock.tools.base import Inquiry
+
+    wanted = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    return (await task.ask(Inquiry("How many?", wanted, by="acts"))).content["n"]
 """
 
 FLOWS = {
@@ -105,6 +113,12 @@ steps:
     for_each: "['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j', 'k', 'l']"
     max_parallel: 1
     with: {env: "${ item }"}
+""",
+    "curious": """
+name: curious
+steps:
+  - {id: ask, uses: "py:acts:ask"}
+outputs: {said: "${ steps.ask.output }"}
 """,
     "family": """
 name: family

@@ -22,7 +22,10 @@ async def test_a_question_is_told_whole(folder: Path) -> None:
     assert (listed["kind"], listed["step"], listed["run_id"]) == ("approval", "deploy", run)
     assert listed["call"] == {"uses": "py:acts:deploy", "args": {"env": "prod", "share": 100}}
     assert listed["options"] == ["approve", "reject", "edit", "skip", "abort"]
-    assert listed["schema"] == {"edit": {"type": "object"}}
+    arguments = {"env": {"type": "string"}, "share": {"type": "integer"}}
+    assert listed["schema"] == {
+        "edit": {"type": "object", "properties": arguments, "additionalProperties": False}
+    }
     assert "Exact call: py:acts:deploy" in listed["summary"]
     assert (listed["deadline"], listed["open"], listed["answer"]) == (None, True, None)
 
@@ -179,3 +182,19 @@ async def _decided(there: Server) -> tuple[dict[str, object], list[str]]:
         said, _ = await decider.communicate()
         assert decider.returncode == 0
         return (await api.get(f"/api/runs/{run}")).body, said.decode().splitlines()
+
+
+async def test_a_running_task_is_answered_and_what_does_not_fit_is_refused(folder: Path) -> None:
+    async with served(folder) as api:
+        run = await api.start("curious")
+        [asked] = await api.asked(run)
+        wrong = await api.answer(asked["id"], "respond", args={"n": "many"})
+        still = await api.asked(run)
+        await api.answer(asked["id"], "respond", args={"n": 3})
+        shown = await api.ended(run)
+
+    assert (asked["kind"], asked["options"]) == ("input", ["respond", "reject", "abort"])
+    assert asked["schema"]["respond"]["required"] == ["n"]
+    assert wrong.status == 422
+    assert still == [asked]
+    assert shown["outputs"] == {"said": 3}

@@ -120,7 +120,9 @@ async def test_a_definition_may_come_with_the_request(folder: Path) -> None:
         *("unapproved", "effect", "all-unapproved"),
     ],
 )
-async def test_a_definition_from_outside_brings_no_code_and_lowers_no_guard(folder: Path, change: dict[str, Any]) -> None:
+async def test_a_definition_from_outside_brings_no_code_and_lowers_no_guard(
+    folder: Path, change: dict[str, Any]
+) -> None:
     async with served(folder) as api:
         said = await api.post(
             "/api/runs", {"definition": {**INLINE, "outputs": {}, **change}, "inputs": {"text": "1"}}
@@ -147,6 +149,7 @@ async def test_only_files_of_the_served_folder_are_workflows(folder: Path) -> No
 
     assert set(listed) == {
         "all.yaml",
+        "curious.yaml",
         "broken.yaml",
         "busy.yaml",
         "family.yaml",

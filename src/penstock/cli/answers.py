@@ -114,6 +114,9 @@ async def _check(penstock: Penstock, answer: Answer, args: dict[str, Any] | None
     run = RunId(asked.decision.rpartition(":")[0])
     if wrong := asking.refusal(await penstock.at(run), command):
         raise exits.Refused(wrong)
+    if asked.kind == "input" and not root.owner:
+        again = stores.line("resume", root.run, "")
+        raise exits.Refused(f"the process that asked has gone, and its call with it: {again} asks anew")
     return _Checked(command, run, root)
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from penstock.cli.question import Key, Question
     from penstock.cli.signals import Interrupts
     from penstock.run.commands import Decide
+    from penstock.run.events import DecisionRequired
 
 GLANCE: Final = 0.1
 """Seconds between looks at whether a question is still open."""
@@ -86,6 +87,8 @@ class Asker:
             args = {"output": value(await self._line("its output, as JSON: ") or "")}
         elif verb == "raise":
             args = await self._more(asked.call)
+        elif verb == "respond" and args is None and asked.kind == "input":
+            args = await self._form(asked)
         elif verb == "respond" and args is None:
             message = await self._line("message: ") or ""
             args = {} if message else None
@@ -97,6 +100,21 @@ class Asker:
         if args is None or not self._open():
             return None
         return Decide(decision=asked.decision, verb=verb, args=args or None, message=message, by=whoever())
+
+    async def _form(self, asked: DecisionRequired) -> Mapping[str, Any] | None:
+        """What somebody asks for, one by one; a line left empty leaves one out."""
+        from penstock.cli.question import fields
+        from penstock.cli.text import one_line, value
+
+        given: dict[str, Any] = {}
+        for name, field in fields(asked, "respond").items():
+            about = ", ".join(one_line(str(field[key])) for key in ("description", "enum") if field.get(key))
+            typed = await self._line(f"{one_line(name)}{f' ({about})' if about else ''}: ")
+            if typed is None:
+                return None
+            if typed:
+                given[name] = typed if field.get("type") == "string" else value(typed)
+        return given
 
     async def _more(self, call: Mapping[str, Any]) -> Mapping[str, Any] | None:
         from penstock.cli.text import value

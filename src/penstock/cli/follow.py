@@ -85,7 +85,8 @@ async def follow(penstock: Penstock, begin: Begin, audience: Audience, interrupt
         await audience.open(begun)
         ended = await _drive(penstock, begun, audience, interrupts)
     finally:
-        interrupts.nothing_to_stop()
+        if ended is None or ended.result.followed_by is None:
+            interrupts.nothing_to_stop()
         written = begun is None or audience.close(ended.summary if ended else None)
         if ended is None:
             await waiting.let_go(penstock.engine)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+import msgspec
 import typer
 
 from penstock.app import Penstock, RunHandle
@@ -18,7 +19,7 @@ from penstock.cli import exits, stores
 from penstock.cli.ask import Asker, asker
 from penstock.cli.follow import Begin, Begun, Ended, follow, leave
 from penstock.cli.outlets import Consumer, JsonLines, Outlet, PlainLines, claim_stdout, write
-from penstock.cli.question import Question, risk, until
+from penstock.cli.question import Question, fields, risk, until
 from penstock.cli.signals import Interrupts
 from penstock.cli.text import for_people, headline, pretty
 from penstock.cli.view import View
@@ -268,6 +269,8 @@ def how_to_answer(asked: DecisionRequired, store: str) -> str:
     first, *others = asked.options or ("VERB",)
     more = f"   (or {', '.join(others)})" if others else ""
     given = ["--args", '{"target": "STEP"}'] if asked.kind == "route" else []
+    if asked.kind == "input" and (names := fields(asked, first)):
+        given = ["--args", msgspec.json.encode(dict.fromkeys(names, "…")).decode()]
     return f"{stores.line('decide', asked.decision, store, first, *given)}{more}"
 
 

@@ -155,11 +155,24 @@ _KEYS: Final[Mapping[str, tuple[Key, ...]]] = {
         Key("m", "respond", "go on, with a message"),
         Key("n", "abort", "stop the run"),
     ),
+    "input": (
+        Key("a", "respond", "answer"),
+        Key("y", "approve", "done as it asks"),
+        Key("n", "reject", "decline to answer"),
+        Key("s", LATER, "not now"),
+        Key("x", "abort", "stop the run"),
+    ),
     "replan": (
         Key("s", "skip", "go on without new steps"),
         Key("x", "abort", "stop the run"),
     ),
 }
+
+
+def fields(asked: DecisionRequired, verb: str) -> Mapping[str, Mapping[str, Any]]:
+    """What an answer is made of, by name, where the question says so."""
+    found = asked.schema.get(verb, {}).get("properties", {})
+    return {name: one if isinstance(one, Mapping) else {} for name, one in found.items()}
 
 
 def keys(asked: DecisionRequired) -> tuple[Key, ...]:

@@ -101,11 +101,12 @@ class Timeline:
         )
 
     def _bar(self, row: Row, colour: str) -> Text:
-        if not row.started:
+        begun = max(row.started, self._view.started)
+        if not row.started or 0.0 < row.ended < begun:  # never, or in the run that this one was forked from
             return Text(" " * BARS)
         scale = BARS / self._length
-        first = min(BARS - 1, int((row.started - self._view.started) * scale))
-        length = max(1, min(BARS - first, round(row.seconds(self._view.at) * scale)))
+        first = min(BARS - 1, int((begun - self._view.started) * scale))
+        length = max(1, min(BARS - first, round(((row.ended or self._view.at) - begun) * scale)))
         return Text.assemble(" " * first, (self._pen.full * length, colour), " " * (BARS - first - length))
 
     def _note(self, row: Row) -> str:

@@ -418,6 +418,8 @@ def _pause(view: View, event: WorkflowPaused) -> None:
 
 def _resume(view: View, event: WorkflowResumed) -> None:
     taken_up = event.by in ("process", "fork")
+    if event.by == "fork":
+        view.started = event.at  # what came before took another run's time
     view.pauses -= {event.by, "storage"} if taken_up else {event.by}
     if view.stopping and view.ended:
         _unstop(view)

@@ -42,7 +42,8 @@ class Approvals:
         work = drive.tasks.work(i)
         harmless = work.asks is not None and not work.asks(args)
         call = self._call(work, i, args)
-        drive.tell(CallPrepared(i, call, self._digest(effect, call), *at, harmless=harmless))
+        digest, takes = self._digest(effect, call), work.changes(args)
+        drive.tell(CallPrepared(i, call, digest, *at, harmless=harmless, takes=takes))
 
     def check(self, work: Work, effect: StartTask, args: dict[str, Any]) -> None:
         """What was approved is this call and no other. The last word before it is made."""
@@ -50,11 +51,12 @@ class Approvals:
             return
         if work.asks is not None and not work.asks(args):
             return
-        call = self._call(work, effect.step, as_json(args)[0])
+        args = as_json(args)[0]
+        call = self._call(work, effect.step, args)
         digest = self._digest(effect, call)
         if self._run.approved.get(place(effect.step, effect.item)) != digest:
             at = (effect.iteration, effect.item, effect.attempt)
-            raise AnotherCall(CallPrepared(effect.step, call, digest, *at))
+            raise AnotherCall(CallPrepared(effect.step, call, digest, *at, takes=work.changes(args)))
         if work.approved is not None:
             work.approved()
 

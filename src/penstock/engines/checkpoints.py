@@ -31,6 +31,10 @@ SHARE = 0.005
 """Of the time a run takes, what keeping checkpoints may cost: large states are kept less often."""
 
 
+Fold = tuple[CheckpointRecord, bytes]
+"""The run at some event, ready to be kept."""
+
+
 class _Kept(msgspec.Struct):
     """What is in a checkpoint."""
 
@@ -55,12 +59,27 @@ class Keeper:
         self._seq, self._layer = 0, -1
         """Where the run stood when it was kept."""
 
+    def commanded(self, batch: Sequence[Event], items: Items) -> Fold | None:
+        """The fold that someone asks for in this batch, as it stands: a busy run is soon somewhere else."""
+        return self._fold(items) if any(type(event) is Checkpointed for event in batch) else None
+
+    def keep(self, fold: Fold) -> None:
+        """Keep a fold whose batches are all durable."""
+        self._checkpoints.save(*fold, keep=self._keep)
+
     def consider(self, batch: Sequence[Event], items: Items) -> None:
         """Keep the fold if there is an occasion for it. The fold must stand at the end of the batch."""
         run = self._run
-        if run.ended or batch[-1].seq != run.seq or not self._occasion(batch):
+        if run.ended or batch[-1].seq != run.seq or not self._occasion():
             return
         began = time.monotonic()
+        self.keep(self._fold(items))
+        self._seq, self._layer = run.seq, run.layer
+        now = time.monotonic()
+        self._next = now + (now - began) / SHARE
+
+    def _fold(self, items: Items) -> Fold:
+        run = self._run
         state = _encoded(run, items)
         record = CheckpointRecord(
             checkpoint=f"{run.id}@{run.seq}",
@@ -70,15 +89,10 @@ class Keeper:
             layer=run.layer,
             size=len(state),
         )
-        self._checkpoints.save(record, state, keep=self._keep)
-        self._seq, self._layer = run.seq, run.layer
-        now = time.monotonic()
-        self._next = now + (now - began) / SHARE
+        return record, state
 
-    def _occasion(self, batch: Sequence[Event]) -> bool:
-        """By command, or since the last one: batches that came too quickly to be looked at count as well."""
-        if any(type(event) is Checkpointed for event in batch):
-            return True
+    def _occasion(self) -> bool:
+        """Since the last one: batches that came too quickly to be looked at count as well."""
         if self._mode not in ("per_layer", "per_task") or time.monotonic() < self._next:
             return False
         run = self._run

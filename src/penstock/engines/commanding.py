@@ -10,7 +10,17 @@ import msgspec
 
 from penstock.errors import CommandRejected, DefinitionError, Problem, UnknownTool
 from penstock.ids import CommandId, StepId
-from penstock.run.commands import OVERTAKING, Abort, Command, Decide, InjectTasks, Message, ReplanDag
+from penstock.run.accept import refusal
+from penstock.run.commands import (
+    OVERTAKING,
+    Abort,
+    Command,
+    Decide,
+    InjectTasks,
+    Message,
+    ModifyArgs,
+    ReplanDag,
+)
 from penstock.run.events import CommandAccepted, CommandRefused, Event
 from penstock.run.facts import CommandReceived
 from penstock.run.state import SUCCEEDED, place
@@ -140,6 +150,10 @@ class Commands:
         """What is wrong with a command that the core cannot know, and what needs approval."""
         if isinstance(command, ReplanDag) and self._drive.engine.planner is None:
             return (Problem("there is no planner to ask", "add the steps with inject_tasks"),), ()
+        if isinstance(command, ModifyArgs) and not refusal(self._run, command):
+            work = self._drive.tasks.work(self._run.graph.index[command.step])
+            said = work.misgiven(command.args)
+            return ((Problem(said, where=str(command.step)),) if said else ()), ()
         return await self.look_over(command.steps) if isinstance(command, InjectTasks) else ((), ())
 
     async def _outputs_for(self, command: Command) -> Mapping[int, Any]:

@@ -21,6 +21,7 @@ from penstock.run.effects import (
     Effect,
     EndRun,
     ExpandMap,
+    HandInput,
     PrepareCall,
     RememberFailure,
     Replan,
@@ -159,6 +160,8 @@ class Door:
                 drive.timers.chore(drive.errands.ask_decider(effect))
             case Replan():
                 drive.timers.chore(drive.errands.replan(effect))
+            case HandInput():
+                drive.inputs.hand(effect)
             case RememberFailure():
                 drive.engine.errand(drive.errands.keep(effect))  # the run may end before it is kept
             case _:

@@ -20,6 +20,7 @@ from penstock.engines.children import Children
 from penstock.engines.commanding import Commands
 from penstock.engines.door import Door
 from penstock.engines.errands import Errands
+from penstock.engines.inputs import Inputs
 from penstock.engines.outputs import Outputs
 from penstock.engines.reading import Reading
 from penstock.engines.record import Record
@@ -57,6 +58,7 @@ class Drive:
         self.outputs = Outputs(run, self.record.fetch if journal.lasting else None)
         self.reading = Reading(run, self.outputs)
         self.timers = Timers(self.loop, self.tell, self.crash)
+        self.inputs = Inputs(self)
         self.tasks = Tasks(self)
         self.approvals = Approvals(self)
         self.children = Children(self)

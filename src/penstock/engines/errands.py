@@ -66,7 +66,8 @@ class Errands:
                 raise
             checks = ({"name": "gate", "status": "unavailable", "detail": "the run was stopped", "ms": 0.0},)
         given = {} if isinstance(args, Failure) else args
-        drive.tell(GateFinished(i, checks, output, *place_, given))
+        takes = drive.tasks.work(i).changes(given)
+        drive.tell(GateFinished(i, checks, output, *place_, given, takes))
 
     def _around(self, effect: CheckGate, output: Any, fetched: Mapping[int, Any]) -> Any:
         reading = self._drive.reading

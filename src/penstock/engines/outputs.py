@@ -6,6 +6,7 @@ room, and fetched from the store again when there was none.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -194,6 +195,22 @@ def as_json(value: Any) -> tuple[Any, int]:
     """The value as JSON carries it (fresh, shared with nobody, the same after a restart), and its size."""
     try:
         text = _to_json(value)
+        if b"null" in text:
+            _refuse_strange_numbers(value)
         return _from_json(text), len(text)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise TaskFailure("output", f"the result is not JSON: {error}") from None
+
+
+def _refuse_strange_numbers(value: Any) -> None:
+    """JSON has no infinity, and the encoder writes null for it: what comes out must not be another value."""
+    todo = [msgspec.to_builtins(value)]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, float):
+            if not math.isfinite(one):
+                raise ValueError(f"{one} is not a JSON number; give None or text")
+        elif isinstance(one, dict):
+            todo.extend(one.values())
+        elif isinstance(one, list | tuple):
+            todo.extend(one)

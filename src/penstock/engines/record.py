@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from penstock.engines.checkpoints import Keeper
+from penstock.engines.checkpoints import Fold, Keeper
 from penstock.errors import Owned
-from penstock.run.effects import Effect, EndRun, StartTask, effects
+from penstock.run.effects import Effect, EndRun, HandInput, StartTask, effects
 from penstock.run.events import Event
 from penstock.run.facts import StorageStalled
 
@@ -29,7 +29,7 @@ class Record:
         self._drive = drive
         self._run = drive.run
         self._journal = drive.journal
-        self._held: deque[tuple[int, list[Event], list[Effect]]] = deque()
+        self._held: deque[tuple[int, list[Event], list[Effect], Fold | None]] = deque()
         """Batches that are not durable yet, and what must wait until they are."""
         self._status = ""
         self._unsaid = False
@@ -49,9 +49,10 @@ class Record:
             if type(effect) is StartTask:
                 must_wait = self._stalled or drive.tasks.work(effect.step).effect not in HARMLESS
             else:
-                must_wait = type(effect) is EndRun
+                must_wait = type(effect) is EndRun or type(effect) is HandInput
             (waits if must_wait else now).append(effect)
-        self._held.append((run.seq, batch, waits))
+        fold = None if self._keeper is None else self._keeper.commanded(batch, drive.outputs.items)
+        self._held.append((run.seq, batch, waits, fold))
         for effect in now:
             drive.door.carry_out(effect)
 
@@ -88,10 +89,13 @@ class Record:
         """The journal has everything up to `seq`."""
         held = self._held
         while held and held[0][0] <= seq:
-            _, batch, waits = held.popleft()
+            _, batch, waits, fold = held.popleft()
             self._drive.stream.publish(batch)
-            if self._keeper is not None and not held:
-                self._keeper.consider(batch, self._drive.outputs.items)
+            if self._keeper is not None:
+                if fold is not None:
+                    self._keeper.keep(fold)
+                elif not held:
+                    self._keeper.consider(batch, self._drive.outputs.items)
             for effect in waits:
                 self._drive.door.carry_out(effect)
         if self._unsaid and not held:

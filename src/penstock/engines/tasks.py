@@ -22,7 +22,7 @@ from penstock.run.effects import PrepareCall, StartTask
 from penstock.run.facts import Fact, TaskRaised, TaskReturned
 from penstock.run.state import place
 from penstock.steps.base import Billed, Scene, TaskFailure, Work, refused
-from penstock.tools.base import Task
+from penstock.tools.base import Answer, Inquiry, Task
 from penstock.workflow.expr import Failure
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _OURS = str(Path(__file__).parents[1])
 class _Live:
     """A task in flight."""
 
-    __slots__ = ("cancelled", "effect", "entered", "lane", "over", "task", "work")
+    __slots__ = ("cancelled", "effect", "entered", "lane", "left", "over", "task", "waits", "work")
 
     def __init__(self, effect: StartTask, work: Work) -> None:
         self.effect = effect
@@ -51,6 +51,10 @@ class _Live:
         self.lane: dict[_Live, float]
         """Of the deadlines: being in it is being in flight."""
         self.task: asyncio.Task[None] | None = None
+        self.waits = 0
+        """How many times a person is waited for at once."""
+        self.left = 0.0
+        """Seconds of its time when the first of these waits began."""
         self.cancelled = ""
         """Why we cancelled it: a failure kind, `timeout` or `cancelled`."""
         self.entered = False
@@ -122,7 +126,9 @@ class Tasks:
 
     async def rest(self) -> None:
         """Return when everything that runs has ended, or had the time to."""
-        tasks = [live.task for live in self._deadlines.running() if live.task is not None]
+        waits = self._drive.inputs.waits  # for a person, who may take for ever
+        running = [live.task for live in self._deadlines.running()]
+        tasks = [task for task in running if task is not None and not waits(task)]
         if tasks:
             await asyncio.wait(tasks, timeout=GRACE)
 
@@ -200,24 +206,34 @@ class Tasks:
     def _scene(self, live: _Live, args: dict[str, Any]) -> Scene:
         run, effect = self._run, live.effect
         place_ = (effect.iteration, effect.item, effect.attempt)
-        task = Task(run.id, run.graph.ids[effect.step], *place_, partial(self._waiting, live))
+        ports = (partial(self._waiting, live), partial(self._ask, live))
+        task = Task(run.id, run.graph.ids[effect.step], *place_, *ports)
         tried = run.tried.get(place(effect.step, effect.item)) if run.tried else None
         return Scene(task, args, self._drive.children, gates.fenced(tried) if tried else "")
+
+    async def _ask(self, live: _Live, inquiry: Inquiry) -> Answer:
+        """Put a question of a task before a person."""
+        assert live.task is not None  # noqa: S101 - it is the one that asks
+        with self._waiting(live):
+            return await self._drive.inputs.ask(live.effect, live.task, inquiry)
 
     @contextmanager
     def _waiting(self, live: _Live) -> Iterator[None]:
         """While a person is waited for, a task has all the time in the world; then what was left to it."""
-        due = live.lane.pop(live, None)
-        if due is None:  # it is over, or waits already
-            yield
-            return
-        left = due - self._drive.loop.time()
-        live.lane = self._deadlines.begin(live, math.inf)
+        if not live.waits:
+            due = live.lane.pop(live, None)
+            if due is None:  # it is over
+                yield
+                return
+            live.left = due - self._drive.loop.time()
+            live.lane = self._deadlines.begin(live, math.inf)
+        live.waits += 1
         try:
             yield
         finally:
-            if live.lane.pop(live, None) is not None:
-                live.lane = self._deadlines.begin(live, max(left, 0.0))
+            live.waits -= 1
+            if not live.waits and live.lane.pop(live, None) is not None:
+                live.lane = self._deadlines.begin(live, max(live.left, 0.0))
 
     def _raised(
         self, live: _Live, kind: str, error: str, name: str = "", trace: str = "", *, retry_after: float = 0.0

@@ -29,6 +29,7 @@ MOST_ROUNDS: Final = 8
 class Answer(NamedTuple):
     verb: str
     message: str = ""
+    args: Mapping[str, Any] | None = None
 
 
 class Round(NamedTuple):
@@ -49,13 +50,24 @@ def round_of(state: str) -> Round:
 
 
 def for_people(pending: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Those that a person can answer with a word; the waves of a run are the agent's."""
-    return [one for one in pending if one["kind"] != "ail" and set(PLAIN) & set(one["options"])]
+    """Those that a person can answer with a form; the waves of a run are the agent's."""
+    return [
+        one for one in pending if one["kind"] != "ail" and (set(PLAIN) & set(one["options"]) or _asks(one))
+    ]
+
+
+def _asks(asked: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What a question is to be answered with, where it asks for something and not just for a word."""
+    schema: Mapping[str, Any] | None = asked.get("schema", {}).get("respond")
+    return schema if schema and "properties" in schema else None
 
 
 def form(asked: Mapping[str, Any]) -> ElicitRequestFormParams:
     from mcp_types import ElicitRequestFormParams
 
+    wanted = _asks(asked)
+    if wanted is not None:  # declining it is an answer, too
+        return ElicitRequestFormParams(message=asked["summary"], requested_schema=dict(wanted))
     verbs = [verb for verb in PLAIN if verb in asked["options"]]
     properties = {
         "verb": {"type": "string", "title": "Answer", "enum": verbs},
@@ -83,15 +95,18 @@ async def heard(session: Session, handle: str, responses: Mapping[str, Any]) -> 
         asked = pending.get(decision)
         if asked is None or not isinstance(result, ElicitResult):
             continue
-        said = answer_of(result, asked["options"])
+        said = answer_of(result, asked)
         if said is not None:
             await decided(session, handle, decision, said)
 
 
-def answer_of(result: ElicitResult, options: Sequence[str]) -> Answer | None:
+def answer_of(result: ElicitResult, asked: Mapping[str, Any]) -> Answer | None:
     """What a person said; None when the question stays open."""
+    options = asked["options"]
     if result.action == "accept":
         content = result.content or {}
+        if _asks(asked) is not None:
+            return Answer("respond", args=content)
         verb = content.get("verb")
         return Answer(str(verb), str(content.get("message") or "")) if verb in options else None
     if result.action == "decline" and "reject" in options:
@@ -112,13 +127,15 @@ async def ask(
         result = await client.elicit_form(shown.message, shown.requested_schema, request)
     except (MCPError, ValidationError, BrokenResourceError, ClosedResourceError):
         return False  # it offers what it cannot do, or has left: the decision stays in the inbox
-    answer = answer_of(result, asked["options"])
+    answer = answer_of(result, asked)
     return answer is not None and await decided(session, handle, asked["decision"], answer)
 
 
 async def decided(session: Session, handle: str, decision: str, answer: Answer) -> bool:
     try:
-        await session.decide(handle, decision, answer.verb, message=answer.message, by=PERSON)
+        await session.decide(
+            handle, decision, answer.verb, args=answer.args, message=answer.message, by=PERSON
+        )
     except PenstockError:
         return False  # somebody else was quicker, or it no longer matters
     return True

@@ -19,7 +19,7 @@ from penstock.gateway.hearing import Hearing
 from penstock.gateway.intents import Intents, Meant
 from penstock.gateway.ports import Finder, Live, Runs
 from penstock.gateway.results import Results
-from penstock.gateway.standing import SETTLED, Progress
+from penstock.gateway.standing import Progress, settled
 from penstock.ids import DecisionId, RunId
 from penstock.run.commands import Abort, Command, Decide, InjectTasks, ReplanDag
 from penstock.run.state import Run
@@ -128,7 +128,7 @@ class Session:
     async def changed(self, run_id: str) -> None:
         """Until something happens in a run that waits."""
         live = await self._live(self._handles.run(run_id))
-        if live is not None and live.state.status in SETTLED:
+        if live is not None and settled(live.state):
             await self.moved(live)
 
     async def moved(self, live: Live) -> None:
@@ -265,7 +265,7 @@ class Session:
         heard = self._hearing(live)
         try:
             async with asyncio.timeout(min(max(seconds, 0.0), MOST_WAIT)):
-                while live.state.status not in SETTLED:
+                while not settled(live.state):
                     await heard.moved()
         except TimeoutError:
             pass  # it goes on; the handle says how it stands

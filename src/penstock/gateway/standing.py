@@ -35,11 +35,20 @@ def handle(run: Run, id: RunId, handle: str) -> dict[str, Any]:
     return answer
 
 
+def settled(run: Run) -> bool:
+    """Whether nothing more comes of waiting: not even for a task that itself waits for a person."""
+    return run.status in SETTLED or _asks(run)
+
+
+def _asks(run: Run) -> bool:
+    return any(asked.kind == "input" for asked in run.decisions.values())
+
+
 def status(run: Run) -> str:
     if run.ended:
         return "complete" if run.status == "succeeded" else run.status
     kinds = {asked.kind for asked in run.decisions.values()}
-    if run.status == "waiting" or run.holding:
+    if run.status == "waiting" or run.holding or _asks(run):
         if kinds == {"ail"}:
             return "layer_complete"
         return "approval_required" if "approval" in kinds else "decision_required"
@@ -68,6 +77,7 @@ def _pending(run: Run) -> list[dict[str, Any]]:
             "summary": asked.summary,
             "options": list(asked.options),
             **({"call": asked.call} if asked.kind == "approval" else {}),
+            **({"schema": asked.schema} if "properties" in asked.schema.get("respond", ()) else {}),
         }
         for asked in run.decisions.values()
     ]

@@ -191,7 +191,7 @@ def _known(run: Run, step: StepId) -> str:
 
 def _unstarted(run: Run, step: StepId) -> str:
     i = run.graph.index[step]
-    return "" if _may_start_yet(run, i) else f"too late: {step} is {run.step_status(i)}"
+    return "" if _may_start_yet(run, i) else f"too late: {step} {run.step_stands(i)}"
 
 
 def _may_start_yet(run: Run, i: int) -> bool:
@@ -204,7 +204,7 @@ def _may_start_yet(run: Run, i: int) -> bool:
 
 def _not_failed(run: Run, step: StepId) -> str:
     i = run.graph.index[step]
-    return "" if run.phase[i] == FAILED else f"{step} has not failed; it is {run.step_status(i)}"
+    return "" if run.phase[i] == FAILED else f"{step} has not failed; it {run.step_stands(i)}"
 
 
 def _layer(run: Run, layer: int) -> list[int]:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.ids import DecisionId, StepId
-from penstock.policy import approval
-from penstock.run import usage
+from penstock.policy import approval, arguments
+from penstock.run import inputs, usage
 from penstock.run.choosing import chosen_by_human
 from penstock.run.commands import Decide
 from penstock.run.effects import PrepareCall
@@ -68,7 +68,7 @@ def approve(run: Run, fact: CallPrepared, now: float, batch: list[Event]) -> Non
     summary = summarise(run, f"{about} would call {fact.call['uses']}.", call=fact.call, step=i)
     event = DecisionRequired(
         run.seq + 1, now, new_id(run), "approval", summary, step.id, fact.iteration, fact.item, APPROVAL,
-        fact.call, fact.digest, _deadline(run, now), {"edit": _ARGS}, attempt,
+        fact.call, fact.digest, _deadline(run, now), {"edit": fact.takes or _ARGS}, attempt,
     )  # fmt: skip
     emit(run, batch, event)
 
@@ -199,15 +199,19 @@ def refusal(run: Run, asked: Decide) -> str:
         case _, "edit" if not args:
             return "edit needs the arguments to change: args {NAME: VALUE}"
         case "approval" | "gate", "edit":
-            known = question.call.get("args", {})
+            known = {**question.call.get("args", {}), **question.schema["edit"].get("properties", {})}
             unknown = [name for name in args or {} if name not in known]
-            return f"the call has no argument {unknown[0]!r}; it has {', '.join(known)}" if unknown else ""
+            if unknown:
+                return f"the call has no argument {unknown[0]!r}; it has {', '.join(known)}"
+            return arguments.complaint(question.schema["edit"], args or {})
         case "route", "respond":
             legal = question.schema["respond"]["properties"]["target"]["enum"]
             if (args or {}).get("target") not in legal:
                 return f'choose a target: args {{"target": NAME}} with one of {", ".join(legal)}'
         case "budget", "raise":
             return _bad_raise(question, args)
+        case "input", "respond":
+            return inputs.refusal(question, args)
     return ""
 
 
@@ -230,7 +234,8 @@ def answer(run: Run, fact: CommandReceived, now: float, batch: list[Event]) -> T
     asked: Any = fact.command
     question: Any = run.decisions[asked.decision]
     emit(run, batch, _made(run, question, asked)(run.seq + 1, now))
-    if asked.verb == "respond" and (said := asked.message or (asked.args or {}).get("message")):
+    said = asked.message or (asked.args or {}).get("message")
+    if asked.verb == "respond" and said and question.kind != "input":  # that one is for whoever asked
         entry = {"role": "human", "text": str(said), "by": asked.by, "at": now}
         emit(run, batch, StateUpdated(run.seq + 1, now, {"messages": [entry]}))
     if question.kind == "route" and asked.verb == "respond":
@@ -288,12 +293,16 @@ def _given(run: Run, question: DecisionRequired, asked: Decide, fact: CommandRec
     return TaskReturned(i, output, question.iteration, question.item, question.attempt)
 
 
+def _why_withdrawn(asked: DecisionRequired) -> str:
+    return "nobody waits for it any more" if asked.kind == "input" else f"{asked.step} is opened again"
+
+
 def withdraw(run: Run, now: float, batch: list[Event]) -> None:
-    """Put on record that nobody needs an answer any more: what was asked about begins again."""
+    """Put on record that nobody needs an answer any more: what was asked about is over, or begins again."""
     for asked in run.withdrawn:
         event = DecisionMade(
             run.seq + 1, now, asked.decision, "withdrawn", asked.step, asked.iteration, asked.item, "",
-            f"{asked.step} is opened again", None, asked.kind,
+            _why_withdrawn(asked), None, asked.kind,
         )  # fmt: skip
         emit(run, batch, event)
     run.withdrawn.clear()
@@ -305,10 +314,10 @@ def expired(run: Run, fact: DecisionExpired, now: float, batch: list[Event]) -> 
     if question is None or run.ended:
         return
     asks = question.kind == "approval"
-    verb = "reject" if asks else question.call.get("on_timeout", "continue")
+    verb = "reject" if asks or question.kind == "input" else question.call.get("on_timeout", "continue")
     event = DecisionMade(
         run.seq + 1, now, question.decision, verb, question.step, question.iteration, question.item,
-        "timeout", "nobody answered in time", None, question.kind,
+        "timeout", "nobody answered in time", None, question.kind, question.digest,
     )  # fmt: skip
     emit(run, batch, event)
     if asks:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from penstock.policy import retry as retry_policy
-from penstock.run import accept, asking, choosing, gating, orphans, points
+from penstock.run import accept, asking, choosing, gating, inputs, orphans, points
 from penstock.run.advance import advance
 from penstock.run.choosing import fingerprint
 from penstock.run.commands import Decide
@@ -38,6 +38,8 @@ from penstock.run.facts import (
     DecisionExpired,
     Fact,
     GateFinished,
+    InputAsked,
+    InputDropped,
     ItemsCounted,
     OutputsCollected,
     ProcessLeaving,
@@ -124,11 +126,18 @@ def decide(run: Run, fact: Fact, now: float) -> list[Event]:
 
 def _adapt(
     run: Run,
-    fact: CallPrepared | GateFinished | TieBroken | DecisionExpired | Replanned | ChildEscalated,
+    fact: CallPrepared
+    | GateFinished
+    | TieBroken
+    | DecisionExpired
+    | Replanned
+    | ChildEscalated
+    | InputAsked
+    | InputDropped,
     now: float,
     batch: list[Event],
 ) -> None:
-    """What engines report of approvals, gates, ties, deadlines and planners."""
+    """What engines report of approvals, gates, ties, deadlines, planners and questions of tasks."""
     match fact:
         case CallPrepared(harmless=True):
             _start_unasked(run, fact)
@@ -150,6 +159,10 @@ def _adapt(
             points.replanned(run, fact, now, batch)
         case ChildEscalated():
             gating.copied(run, fact, now, batch)
+        case InputAsked():
+            inputs.asked(run, fact, now, batch)
+        case InputDropped():
+            inputs.dropped(run, fact)
         case _:
             assert_never(fact)
 

@@ -26,7 +26,7 @@ from penstock.run.events import (
     WorkflowCompleted,
 )
 from penstock.run.evolve import TIMEOUT
-from penstock.run.questions import AGAIN
+from penstock.run.questions import AGAIN, GIVEN
 from penstock.run.state import BACKOFF, RUNNING, Run, place
 
 
@@ -124,6 +124,13 @@ class RememberFailure(_Effect, frozen=True, gc=False):
     example: Mapping[str, Any]
 
 
+class HandInput(_Effect, frozen=True, gc=False):
+    """Give whoever asked a question of this digest its answer: `content`, or None when they get none."""
+
+    digest: str
+    content: Mapping[str, Any] | None
+
+
 class CollectOutputs(_Effect, frozen=True, gc=False):
     """Evaluate the workflow's outputs and report them."""
 
@@ -144,6 +151,7 @@ Effect = (
     | AskDecider
     | Replan
     | RememberFailure
+    | HandInput
     | CollectOutputs
     | EndRun
 )
@@ -201,6 +209,10 @@ def _seldom(run: Run, event: Event) -> list[Effect]:
             return [RememberFailure(f"{run.id}:{event.seq}", event.example)]
         case DecisionRequired():
             return _question(event)
+        case DecisionMade(kind="input", verb="withdrawn"):
+            return []
+        case DecisionMade(kind="input"):
+            return [HandInput(event.digest, event.args or {} if event.verb in GIVEN else None)]
         case DecisionMade() if event.step is not None and event.verb in AGAIN:
             return _again(run, event, event.step)
         case _:

@@ -46,11 +46,13 @@ from penstock.run.questions import answer, ask, begin_gate, check_gate
 from penstock.run.release import (
     close_map,
     drop_questions,
+    end_inputs,
     recount,
     release_failed,
     release_skipped,
     release_succeeded,
     reopen,
+    withdraw_inputs,
 )
 from penstock.run.state import (
     ASKING,
@@ -124,24 +126,10 @@ def _start(run: Run, event: TaskStarted) -> None:
 
 def _complete(run: Run, event: TaskCompleted) -> None:
     i = run.graph.index[event.step]
+    if run.decisions:
+        end_inputs(run, event.step, event.item)
     if event.item is not None:
-        state = run.maps[i]
-        run.tasks.append(event.seq)
-        if event.item in state.running:
-            del state.running[event.item]
-            run.running -= 1
-        else:
-            state.asking.pop(event.item, None)
-        state.done += 1
-        if i in run.graph.control or i in run.graph.sets:
-            if state.outputs is None:
-                state.outputs = [None] * state.count
-            state.outputs[event.item] = event.output
-        if event.print:
-            state.prints[event.item] = event.print
-        if event.usage:
-            count_usage(run, event.step, event.usage)
-        _forget(run, i, event.item)
+        _complete_item(run, i, event.item, event)
         return
     if i in run.maps:
         close_map(run, i)
@@ -176,6 +164,26 @@ def _complete(run: Run, event: TaskCompleted) -> None:
             finished(run, i)
 
 
+def _complete_item(run: Run, i: int, item: int, event: TaskCompleted) -> None:
+    state = run.maps[i]
+    run.tasks.append(event.seq)
+    if item in state.running:
+        del state.running[item]
+        run.running -= 1
+    else:
+        state.asking.pop(item, None)
+    state.done += 1
+    if i in run.graph.control or i in run.graph.sets:
+        if state.outputs is None:
+            state.outputs = [None] * state.count
+        state.outputs[item] = event.output
+    if event.print:
+        state.prints[item] = event.print
+    if event.usage:
+        count_usage(run, event.step, event.usage)
+    _forget(run, i, item)
+
+
 def _forget(run: Run, i: int, item: int | None) -> None:
     """The task is over: what a person allowed for it holds no longer."""
     at = place(i, item)
@@ -187,6 +195,8 @@ def _forget(run: Run, i: int, item: int | None) -> None:
 def _fail(run: Run, event: TaskFailed) -> None:
     i = run.graph.index[event.step]
     run.tasks.append(event.seq)
+    if run.decisions:
+        end_inputs(run, event.step, event.item)
     if event.item is not None:
         _fail_item(run, i, event.item, event)
         return
@@ -370,8 +380,11 @@ def _pause(run: Run, event: WorkflowPaused) -> None:
 def _resume(run: Run, event: WorkflowResumed) -> None:
     was = run.status_
     run.pauses.discard(event.by)
+    if event.by == "fork":
+        run.started_at = event.at  # what came before took another run's time
     if event.by in ("process", "fork"):
         run.pauses.discard("storage")  # it was another process's trouble
+        withdraw_inputs(run, lambda _asked: True)  # who asked has gone; a task that is done again asks again
     run.reason, run.status_, run.then = "", "running", ""
     if run.stopping and was != "running":
         _unstop(run)

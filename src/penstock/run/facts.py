@@ -142,6 +142,8 @@ class CallPrepared(_Fact, frozen=True, gc=False):
     kind: str = "error"
     harmless: bool = False
     """Nobody needs to be asked about it after all."""
+    takes: Mapping[str, Any] = {}
+    """The schema of what may be changed in it."""
 
 
 class GateFinished(_Fact, frozen=True, gc=False):
@@ -155,6 +157,8 @@ class GateFinished(_Fact, frozen=True, gc=False):
     attempt: int = 1
     args: Mapping[str, Any] = {}
     """What the task was called with: its shape is remembered when the gate gives up."""
+    takes: Mapping[str, Any] = {}
+    """The schema of what may be changed in them."""
 
 
 class TieBroken(_Fact, frozen=True, gc=False):
@@ -198,6 +202,30 @@ class ChildEscalated(_Fact, frozen=True, gc=False):
     unrecoverable: bool = False
 
 
+class InputAsked(_Fact, frozen=True, gc=False):
+    """A running task needs something that only a person knows, and waits for it."""
+
+    step: int
+    message: str
+    schema: Mapping[str, Any]
+    """What an answer must look like."""
+    digest: str
+    """Of the task and the question: an answer is bound to it."""
+    iteration: int = 1
+    item: int | None = None
+    attempt: int = 1
+    by: str = ""
+    """Whose words these are: a server, or a function."""
+    url: str = ""
+    """Set when the person has to go there instead of answering."""
+
+
+class InputDropped(_Fact, frozen=True, gc=False):
+    """Whoever asked does not wait for the answer any more, though the task goes on."""
+
+    digest: str
+
+
 Fact = (
     RunRequested
     | TaskReturned
@@ -217,4 +245,6 @@ Fact = (
     | DecisionExpired
     | Replanned
     | ChildEscalated
+    | InputAsked
+    | InputDropped
 )

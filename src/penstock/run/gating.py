@@ -17,7 +17,7 @@ from penstock.run.summary import summarise
 OPTIONS = ("retry", "accept", "edit", "skip", "abort")
 
 _ARGS = {"type": "object"}
-SCHEMA = {"edit": _ARGS, "retry": {"type": "object", "maxProperties": 0}}
+_NONE = {"type": "object", "maxProperties": 0}
 
 
 def finished(run: Run, fact: GateFinished, now: float, batch: list[Event]) -> bool:
@@ -120,7 +120,7 @@ def _escalate(run: Run, fact: GateFinished, verdict: str, now: float, batch: lis
     summary = summarise(run, summary, call=call, step=i)
     asked = DecisionRequired(
         run.seq + 1, now, DecisionId(f"{run.id}:{run.seq + 1}"), "gate", summary, step.id, fact.iteration,
-        fact.item, OPTIONS, call, schema=SCHEMA, attempt=fact.attempt,
+        fact.item, OPTIONS, call, schema={"edit": fact.takes or _ARGS, "retry": _NONE}, attempt=fact.attempt,
     )  # fmt: skip
     emit(run, batch, asked)
 

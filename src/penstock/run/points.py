@@ -22,6 +22,7 @@ from penstock.run.summary import summarise
 from penstock.workflow.expr import Expression, Failure
 from penstock.workflow.foreign import only_in_files
 from penstock.workflow.graph import extend
+from penstock.workflow.inputs import shown
 from penstock.workflow.spec import Ail, Rule, Step
 
 
@@ -75,7 +76,7 @@ def _ask(run: Run, i: int, ail: Ail, rules: Sequence[Expression], now: float, ba
         _follow_rules(run, i, ail, rules, now, batch)
         return
     step = run.graph.ids[i] if i >= 0 else None
-    headline = f"{step} has {run.step_status(i)}." if i >= 0 else "A layer is complete."
+    headline = f"{step} {run.step_stands(i)}." if i >= 0 else "A layer is complete."
     critical = any(queued and j in run.graph.guarded for j, queued in enumerate(run.queued)) or any(
         j in run.graph.guarded for j in run.due
     )
@@ -98,24 +99,37 @@ def _follow_rules(
 ) -> None:
     origin = run.graph.ids[i] if i >= 0 and ail is not run.graph.workflow.config.ail else ""
     applied = False
+    doubts: list[str] = []
     for n, (rule, expression) in enumerate(zip(ail.rules, rules, strict=True)):
         key = f"{origin}#{n}"
         if key in run.fired and not rule.repeat:
             continue
         value = expression.evaluate(lambda path: look_up(run, path, -1))
-        if value is not True or isinstance(value, Failure):
+        if not isinstance(value, bool):
+            doubts.append(run.mask(_doubt(n + 1, rule, value)))
+        if value is not True:
             continue
         applied = True
-        if not _apply(run, i, rule, key, now, batch):
+        if not _apply(run, i, rule, key, doubts, now, batch):
             return
-    if not applied:
-        emit(run, batch, _made(run, i, "continue", "no rule applies", None, now))
+    if not applied or doubts:
+        said = "no rule applies" if not applied else "no other rule applies"
+        emit(run, batch, _made(run, i, "continue", "; ".join([said, *doubts]), None, now))
 
 
-def _apply(run: Run, i: int, rule: Rule, key: str, now: float, batch: list[Event]) -> bool:
+def _doubt(number: int, rule: Rule, value: Any) -> str:
+    """Why nobody knows whether a rule applies: one that was meant to abort may not pass in silence."""
+    if isinstance(value, Failure):
+        return f"rule {number} could not be evaluated: {value.message} ({rule.if_})"
+    return f"rule {number} gave {shown(value)}, which is not true or false ({rule.if_})"
+
+
+def _apply(run: Run, i: int, rule: Rule, key: str, doubts: list[str], now: float, batch: list[Event]) -> bool:
     """Carry a rule out. Whether the rules after it still have a say."""
     wrong = problem_with(run, rule.tasks, rule.feeds) if rule.do == "inject" else ""
-    message = f"{rule.if_}; refused: {wrong}" if wrong else rule.if_
+    said = [f"the rule applies: {rule.if_}", *([f"refused: {wrong}"] if wrong else []), *doubts]
+    doubts.clear()
+    message = "; ".join(said)
     verb = "continue" if wrong else rule.do
     emit(run, batch, _made(run, i, verb, message, {"rule": key}, now))
     if wrong:
@@ -148,7 +162,7 @@ def problem_with(run: Run, steps: Sequence[Step], feeds: str) -> str:
     if feeds:
         i = run.graph.index[StepId(feeds.partition(".")[0])]
         if run.phase[i] > 1:
-            return f"too late: {run.graph.ids[i]} is {run.step_status(i)}"
+            return f"too late: {run.graph.ids[i]} {run.step_stands(i)}"
     return ""
 
 

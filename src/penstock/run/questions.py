@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from penstock.run.events import DecisionMade, DecisionRequired, GateChecked, GateStarted
+from penstock.run.release import end_inputs
 from penstock.run.state import ASKING, BACKOFF, RUNNING, Run, place
 from penstock.run.usage import count_usage
 
 AGAIN = frozenset({"retry", "approve", "edit", "superseded"})
 """Answers that let a task start."""
 
+GIVEN = frozenset({"respond", "approve"})
+"""Answers that give a task what it asked for."""
+
+
+_ENDING = frozenset({"orphan", "gate", "approval"})
+"""Questions about a task that is not under way any more."""
+
 
 def ask(run: Run, event: DecisionRequired) -> None:
     """Someone is asked. A question about a task keeps that task from going on, and no other."""
+    if event.kind in _ENDING and event.step is not None:
+        end_inputs(run, event.step, event.item)
     run.decisions[event.decision] = event
-    if event.step is None or event.kind not in ("orphan", "gate", "approval"):
+    if event.step is None or event.kind not in _ENDING:
         return
     i = run.graph.index[event.step]
     run.preparing.discard(place(i, event.item))
@@ -69,7 +79,7 @@ def answer(run: Run, event: DecisionMade) -> None:
         run.stop_reason = run.stop_reason or event.message or f"aborted at {event.decision}"
     if kind == "budget":
         _spend(run, event)
-    if asked is None or asked.step is None or kind not in ("orphan", "gate", "approval"):
+    if asked is None or asked.step is None or kind not in _ENDING:
         return
     i = run.graph.index[asked.step]
     at = place(i, asked.item)
@@ -111,6 +121,8 @@ def _spend(run: Run, event: DecisionMade) -> None:
 
 
 def begin_gate(run: Run, event: GateStarted) -> None:
+    if run.decisions:
+        end_inputs(run, event.step, event.item)
     at = place(run.graph.index[event.step], event.item)
     run.checking[at] = (event.seq, event.attempt, 0)
     if event.usage:

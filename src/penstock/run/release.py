@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from penstock.ids import StepId
@@ -110,6 +111,17 @@ def drop_questions(run: Run, step: StepId) -> None:
     """Nobody needs an answer about this step any more."""
     for id in [id for id, asked in run.decisions.items() if asked.step == step]:
         del run.decisions[id]
+
+
+def withdraw_inputs(run: Run, moot: Callable[[Any], bool]) -> None:
+    """Nobody waits any more for what tasks asked in the middle of their work."""
+    for id in [id for id, asked in run.decisions.items() if asked.kind == "input" and moot(asked)]:
+        run.withdrawn.append(run.decisions.pop(id))
+
+
+def end_inputs(run: Run, step: StepId, item: int | None) -> None:
+    """A task is over, and so is what it asked."""
+    withdraw_inputs(run, lambda asked: asked.step == step and asked.item == item)
 
 
 def undo(run: Run, i: int) -> None:

@@ -297,7 +297,7 @@ class Run:
         self.points: list[int] = []
         """Scratch: steps that ended at a decision point."""
         self.withdrawn: list[Any] = []
-        """Scratch: questions about steps that were opened again, until that is on record."""
+        """Scratch: questions about what is over or begins again, until that is on record."""
         self.wanted: list[Any] = []
         """Scratch: effects that ask an engine something and follow from no event."""
         self.resting: set[Place] = set()
@@ -375,6 +375,12 @@ class Run:
         if phase == WAITING and self.queued[i]:
             return "ready"
         return PHASES[phase]
+
+    def step_stands(self, i: int) -> str:
+        """The status of a step as part of a sentence."""
+        if self.phase[i] == SKIPPED:
+            return "was skipped"
+        return f"{'has' if self.phase[i] in (SUCCEEDED, FAILED) else 'is'} {self.step_status(i)}"
 
     def snapshot(self) -> dict[str, Any]:
         """Everything the events determine, as plain data. Equal runs have equal snapshots."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.run.state import DORMANT, FAILED, RUNNING, SKIPPED, SUCCEEDED, WAITING, Run
+from penstock.run.state import ASKING, DORMANT, FAILED, RUNNING, SKIPPED, SUCCEEDED, WAITING, Run, place
 from penstock.workflow.spec import Step
 
 MOST = 4_000
@@ -58,8 +58,12 @@ def _affairs(run: Run, step: int) -> list[str]:
     lines += [f"- {ids[i]} failed: {preview(run.reasons[i][1])}" for i in by_phase.get(FAILED, [])[:LISTED]]
     if skipped := by_phase.get(SKIPPED):
         lines.append(f"Skipped: {_names(run, skipped)}.")
-    if running := by_phase.get(RUNNING):
+    open_ = by_phase.get(RUNNING, [])
+    if running := [i for i in open_ if _busy(run, i, step)]:
         lines.append(f"Running: {_names(run, running)}.")
+    asking = sorted({*by_phase.get(ASKING, []), *open_} - {*running, step})
+    if asking:
+        lines.append(f"Waiting for an answer: {_names(run, asking)}.")
     coming = [i for i in by_phase.get(WAITING, []) + by_phase.get(DORMANT, []) if i != step]
     ready = [i for i in coming if run.queued[i] or i in run.due]
     lines.append(f"Next: {_names(run, ready or coming)}." if coming else "Next: nothing.")
@@ -67,6 +71,15 @@ def _affairs(run: Run, step: int) -> list[str]:
     if critical:
         lines.append(f"To be approved later: {_names(run, critical)}.")
     return lines
+
+
+def _busy(run: Run, i: int, asked: int) -> bool:
+    """Whether a step that has begun does anything, besides what is being asked about."""
+    state = run.maps.get(i)
+    if state is None:
+        return i != asked
+    checked = i == asked and any(place(i, item) in run.checking for item in state.running)
+    return len(state.running) > checked or bool(state.backoff) or not (state.asking or i == asked)
 
 
 def _names(run: Run, steps: Sequence[int]) -> str:

@@ -162,6 +162,7 @@ def _next_iteration(run: Run, router: int, target: int, body: tuple[int, ...]) -
     put_to_sleep(run, inside, chosen, spared=target)
     for i in inside:
         recount(run, i)
+    run.first_failure = first_failure(run)
     for after in {d for i in inside for d in run.graph.dependents[i]} - inside:
         if run.phase[after] in (WAITING, DORMANT):
             run.queued[after] = 0

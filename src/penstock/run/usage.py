@@ -28,7 +28,7 @@ def meter(run: Run, event: Event) -> None:
         passed = max(0.0, event.at - run.at)
         run.worked += passed
         for i in run.graph.timed:
-            if run.phase[i] == RUNNING and (i not in run.maps or run.maps[i].running):
+            if run.phase[i] == RUNNING and (i not in run.maps or run.maps[i].running) and not _asks(run, i):
                 key = f"{run.graph.ids[i]}/wall"
                 run.usage[key] = run.usage.get(key, 0.0) + passed
     if isinstance(event, TaskStarted):
@@ -44,7 +44,21 @@ def _idle(run: Run, event: Event) -> bool:
     """Whether nobody worked up to now: everything waited for a person, or no process drove the run."""
     if isinstance(event, WorkflowResumed) and event.by != "command":
         return True
-    return bool(run.pauses) or bool(run.decisions and not run.running and not run.timers)
+    if run.pauses or not run.decisions:
+        return bool(run.pauses)
+    return not run.timers and run.running <= _inputs(run)
+
+
+def _inputs(run: Run, step: StepId | None = None) -> int:
+    """Tasks in flight that wait for a person."""
+    asked = (one for one in run.decisions.values() if one.kind == "input" and step in (None, one.step))
+    return len({(one.step, one.item) for one in asked})
+
+
+def _asks(run: Run, i: int) -> bool:
+    """Whether all that is in flight of a step waits for a person."""
+    running = len(run.maps[i].running) if i in run.maps else 1
+    return bool(run.decisions) and _inputs(run, run.graph.ids[i]) >= running
 
 
 def count_call(run: Run, event: ModelCalled) -> None:

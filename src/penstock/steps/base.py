@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from penstock.ids import StepId
+from penstock.policy import arguments
+from penstock.policy.arguments import ANYTHING
 from penstock.tools.base import Task, Tool
 from penstock.workflow.graph import Graph
 from penstock.workflow.spec import Effect, Step, Workflow
@@ -95,10 +97,22 @@ class Work:
     """The arguments with what a person changed in the call as it was shown."""
     asks: Callable[[Mapping[str, Any]], bool] | None = None
     """Whether a person must approve this call, where it depends on the arguments."""
+    takes: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    """The schema of the call that these arguments mean, as it is shown; None when it takes anything."""
     ruled: str = ""
     """Why a person must approve it whatever the workflow says; empty when nobody must."""
     approved: Callable[[], None] | None = None
     """Told that a person has approved the call as it was shown."""
+
+    def changes(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The schema of what a person may change in the call that these arguments mean."""
+        return ANYTHING if self.takes is None else arguments.changes(self.takes(args))
+
+    def misgiven(self, args: Mapping[str, Any]) -> str:
+        """What is wrong with new arguments, as far as they are not computed; empty when nothing is."""
+        if self.takes is None or self.amended is not None:  # what is shown is not what it is given
+            return ""
+        return arguments.complaint(self.changes(args), args, expressions=True)
 
 
 @dataclass(slots=True, eq=False)

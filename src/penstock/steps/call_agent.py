@@ -122,6 +122,7 @@ def family(step: Step, spec: AgentSpec, models: Models, tools: Mapping[str, Tool
         shown=calls.shown,
         amended=calls.amended,
         asks=calls.asks,
+        takes=calls.takes,
     )
     return Prepared(graph, [turn, call])
 
@@ -268,6 +269,10 @@ class _Calls:
     def amended(self, args: dict[str, Any], edits: Mapping[str, Any]) -> dict[str, Any]:
         call = args["call"]
         return {"call": {**call, "arguments": {**call.get("arguments", {}), **edits}}}
+
+    def takes(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        tool = self._tools.get(args["call"]["name"])
+        return tool.input_schema if tool else {}
 
     def asks(self, args: Mapping[str, Any]) -> bool:
         tool = self._tools.get(args["call"]["name"])

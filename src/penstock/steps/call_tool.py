@@ -30,6 +30,16 @@ class CallTool:
             raise TaskFailure("timeout", str(error)) from None
 
 
+@dataclass(frozen=True, slots=True)
+class Takes:
+    """The schema of a tool, whatever it is called with. Equal for the same tool, as `CallTool` is."""
+
+    tool: Tool
+
+    def __call__(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
+        return self.tool.input_schema
+
+
 def work(step: Step, tool: Tool) -> Work:
     """The work of calling `tool` for `step`."""
     simple = not (tool.blocking or tool.wants_task or tool.convert)
@@ -40,6 +50,7 @@ def work(step: Step, tool: Tool) -> Work:
         timeout=limit if step.timeout is None else step.timeout,
         direct=tool.call if simple else None,
         duration=tool.duration,
+        takes=Takes(tool),
         ruled=tool.asks,
     )
     return found if tool.consent is None else _with_consent(found, tool, tool.consent)

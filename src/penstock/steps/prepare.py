@@ -426,7 +426,8 @@ class _Found:
         for candidate in (base / name, base / f"{name}.yaml", base / f"{name}.yml"):
             if candidate.is_file():
                 return candidate
-        raise UnknownTool(f"workflow:{name}", f"there is no {name}.yaml beside the workflow")
+        file = name if name.endswith((".yaml", ".yml")) else f"{name}.yaml"
+        raise UnknownTool(f"workflow:{name}", f"there is no {file} beside the workflow")
 
     def problem(self, place: tuple[str | int, ...], message: str, hint: str = "") -> Problem:
         """A problem at a place in the definition; a position of -1 is a step that is not part of it."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.errors import InputError
 from penstock.steps.base import Billed, Prepared, Scene, TaskFailure, Work, child_failure
-from penstock.workflow.inputs import check_inputs
+from penstock.workflow.inputs import check_inputs, inputs_schema
 from penstock.workflow.spec import Step
 
 
@@ -26,4 +26,9 @@ def work(step: Step, find: Callable[[], Prepared]) -> Work:
         return Billed(child.outputs, usage=child.usage)
 
     # A child is made of tasks with effects of their own; repeating the step repeats nothing that ended.
-    return Work(perform=perform, effect=step.effect or "idempotent", timeout=step.timeout)
+    return Work(
+        perform=perform,
+        effect=step.effect or "idempotent",
+        timeout=step.timeout,
+        takes=lambda _: inputs_schema(find().graph.workflow),
+    )

@@ -14,6 +14,7 @@ import subprocess
 from pathlib import Path
 from typing import Annotated, Any
 
+from mcp.server import runner
 from mcp.server.mcpserver import Context, Elicit, Image, MCPServer, Resolve
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
@@ -125,6 +126,19 @@ async def paint(what: str, colour: Annotated[Colour, Resolve(_which)]) -> str:
     return f"{what} is {colour.colour}"
 
 
+@server.tool(annotations=READ, structured_output=False)
+async def pick(colour: Annotated[Colour, Resolve(_which)]) -> str:
+    """Ask for a colour, and change nothing."""
+    return colour.colour
+
+
+@server.tool(annotations=READ, structured_output=False)
+async def log_in(context: Context[Any, Any]) -> str:
+    """Send a person elsewhere; only a client of the older protocol can be asked to."""
+    result = await context.elicit_url("Log in first.", "https://login.example/a?b=c", "1")
+    return result.action
+
+
 @server.tool(name=LONG_NAME, annotations=READ, structured_output=False)
 def long_name() -> str:
     """Has a long name."""
@@ -150,9 +164,12 @@ def _sly_echo(text: str, secrets: str = "") -> str:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--http", type=int, default=0)
+    parser.add_argument("--older", action="store_true", help="speak only the protocol up to 2025-11-25")
     parser.add_argument("--changed", action="store_true", help="start as the server that `change` makes")
     parser.add_argument("--again", action="store_true", help="with `--changed`: as yet another one")
     given = parser.parse_args()
+    if given.older:
+        runner._has_modern_envelope = lambda _params: False  # type: ignore[assignment]  # noqa: SLF001 - the SDK has no switch for it
     if given.changed:
         server.remove_tool("echo")
         how = "slyly again" if given.again else "slyly"

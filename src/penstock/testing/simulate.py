@@ -25,6 +25,7 @@ from penstock.run.effects import (
     Effect,
     EndRun,
     ExpandMap,
+    HandInput,
     PrepareCall,
     StartTask,
     StartTimer,
@@ -38,6 +39,7 @@ from penstock.run.facts import (
     CallPrepared,
     CommandReceived,
     Fact,
+    InputAsked,
     ItemsCounted,
     OutputsCollected,
     RunReopened,
@@ -77,7 +79,10 @@ class Simulation:
     What tie-breakers and people say depends on who asks and when in the run, and on nothing else.
     """
 
-    def __init__(self, sketch: Sketch, graph: Graph, pick: Pick, *, id: str = "sim") -> None:
+    def __init__(
+        self, sketch: Sketch, graph: Graph, pick: Pick, *, id: str = "sim", inquires: bool = False
+    ) -> None:
+        """With `inquires`, some tasks ask a person something before they go on."""
         self.sketch = sketch
         self.nodes: Mapping[str, Node] = {node.id: node for node in sketch.nodes}
         self.pick = pick
@@ -91,6 +96,8 @@ class Simulation:
         self.cancelled = False
         self.ended = False
         self._due: dict[int, float] = {}
+        self._inquires_at_all = inquires
+        self._inquired: set[str] = set()
         self._calls: Counter[tuple[int, int, int | None]] = Counter()
         self._outputs: dict[int, Any] = {}
 
@@ -115,7 +122,9 @@ class Simulation:
             return False
         effect = self.pick(self.under_way)
         self.under_way.remove(effect)
-        if not isinstance(effect, Answer):
+        if isinstance(effect, StartTask) and self._inquires(effect):
+            self.under_way.append(effect)  # it goes on, whether it is answered or not
+        elif not isinstance(effect, Answer):
             self.tell(self._answer(effect))
         elif effect.decision in self.run.decisions:
             self.send(self._decision(self.run.decisions[effect.decision]))
@@ -140,6 +149,8 @@ class Simulation:
             case EndRun():
                 self.ended = True
                 self.under_way.clear()
+            case HandInput():
+                pass  # what a task does with it is its own business
             case StartTimer():
                 self._due[id(effect)] = self.now + effect.delay
                 self.under_way.append(effect)
@@ -152,7 +163,7 @@ class Simulation:
         Steps that are `reopened` run again, whether they had ended or were under way. A run that
         was stopped goes on; one that has ended otherwise stays ended unless something is reopened.
         """
-        again = Simulation(self.sketch, graph, pick, id=self.run.id)
+        again = Simulation(self.sketch, graph, pick, id=self.run.id, inquires=self._inquires_at_all)
         again.batches = self.batches[:keep]
         again.now = again.batches[-1][-1].at + AWAY
         again.run = run = replay(self.run.id, graph, again.events)
@@ -178,6 +189,20 @@ class Simulation:
             self._calls[i, event.iteration, event.item] += getattr(event, "kind", "") != "cancelled"
             if isinstance(event, TaskCompleted) and event.output is not UNSET:
                 self._keep(i, event.item, event.output)
+
+    def _inquires(self, effect: StartTask) -> bool:
+        """Whether a task asks something before it goes on: some do, once."""
+        i, place = effect.step, (effect.iteration, effect.item, effect.attempt)
+        digest = f"{i} {place}"
+        if (
+            not self._inquires_at_all
+            or digest in self._inquired
+            or _number(self.run.graph.ids[i], effect.iteration, effect.item) % 6
+        ):
+            return False
+        self._inquired.add(digest)
+        self.tell(InputAsked(i, "How?", {"type": "object"}, digest, *place, by="test:call"))
+        return True
 
     def _answer(self, effect: Effect) -> Fact:
         match effect:
@@ -248,6 +273,8 @@ class Simulation:
             targets = asked.schema["respond"]["properties"]["target"]["enum"]
             likely = targets[:-1] or targets  # the last is the end of everything
             verb, args = "respond", {"target": likely[number % len(likely)]}
+        elif asked.kind == "input":
+            verb, args = ("respond", "reject")[number // 6 % 2], None
         elif asked.kind == "approval":
             verb, args = ("approve", "approve", "edit", "skip", "reject")[number % 5], None
             args = {"got": {}} if verb == "edit" else None

@@ -6,13 +6,38 @@ or a program on the other end of a pipe answers is not visible from here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from penstock.ids import RunId, StepId, ToolId
 from penstock.workflow.spec import Effect
+
+
+@dataclass(frozen=True, slots=True)
+class Inquiry:
+    """Something that only a person knows, asked in the middle of a call."""
+
+    message: str
+    schema: Mapping[str, Any] = field(default_factory=dict)
+    """What the answer must look like: an object of plain values."""
+    url: str = ""
+    """Set when the person has to go there instead, e.g. to log in."""
+    by: str = ""
+    """Who asks: its words are its own, and nobody has checked them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    action: Literal["accept", "decline", "cancel"]
+    """`cancel`: nobody waits for an answer any more."""
+    content: Mapping[str, Any] | None = None
+    """What was filled in; only with `accept`."""
+
+
+async def _nobody(_inquiry: Inquiry) -> Answer:
+    return Answer("decline")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +53,8 @@ class Task:
         default=nullcontext, compare=False, repr=False
     )
     """Entered while a person is waited for: that time does not count against the task's."""
+    ask: Callable[[Inquiry], Awaitable[Answer]] = field(default=_nobody, compare=False, repr=False)
+    """Puts a question before a person. It may take as long as people take."""
 
     @property
     def idempotency_key(self) -> str:

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.errors import Problem, ToolFailed, ToolRefused, UnknownTool
 from penstock.ids import ToolId
+from penstock.policy.schemas import LARGEST, BadSchema, Check, compiled, size_of
 from penstock.tools.base import Task, Tool
 from penstock.tools.functions import Functions
 from penstock.tools.keep import Keep, MemoryKeep
 from penstock.tools.listings import Listings
-from penstock.tools.mcp.base import Definition, Elicit, Listing, Progress, Watch
+from penstock.tools.mcp.base import Definition, Listing, Progress, Watch
 from penstock.tools.mcp.config import Server
 from penstock.tools.names import wire_name
 from penstock.tools.pinning import Change, Pins
 from penstock.tools.rules import Rules
-from penstock.tools.schemas import LARGEST, BadSchema, Check, compiled, size_of
 from penstock.tools.table import Pinning
 from penstock.workflow.findings import did_you_mean
 from penstock.workflow.spec import Effect
@@ -48,7 +48,6 @@ class Servers:
         variables: Mapping[str, str] | None = None,
         listings: Keep | None = None,
         pins: Keep | None = None,
-        elicit: Elicit | None = None,
         problems: Sequence[Problem] = (),
         pinning: Pinning = "ask",
     ) -> None:
@@ -57,7 +56,6 @@ class Servers:
         self.listings = Listings(listings or MemoryKeep())
         self.pins = Pins(pins or MemoryKeep(), trusting=pinning == "off")
         self.pinning = pinning
-        self.elicit = elicit
         self.problems = tuple(problems)
         """What was wrong with their configuration."""
 
@@ -160,10 +158,7 @@ class ToolCatalog:
         if self._pool is None:
             from penstock.tools.mcp.pool import Pool
 
-            self._pool = Pool(
-                self.servers.known, variables=self.servers.variables, elicit=self.servers.elicit,
-                listed=self._heard,
-            )  # fmt: skip
+            self._pool = Pool(self.servers.known, variables=self.servers.variables, listed=self._heard)
         return self._pool
 
     def about(self, server: str) -> str:

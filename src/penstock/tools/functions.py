@@ -117,10 +117,17 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 def _schema(parameters: Sequence[Parameter]) -> dict[str, Any]:
     properties: dict[str, Any] = {}
+    shared: dict[str, Any] = {}
     for p in parameters:
         if not p.rest:
-            properties[p.name] = _hint_schema(p.hint)
+            one = _hint_schema(p.hint)
+            defined = one.pop("$defs", {})  # references are to the root of what they stand in
+            clash = any(shared.get(name, kind) != kind for name, kind in defined.items())
+            properties[p.name] = {} if clash else one
+            shared |= {} if clash else defined
     schema: dict[str, Any] = {"type": "object", "properties": properties}
+    if shared:
+        schema["$defs"] = shared
     required = [p.name for p in parameters if p.required]
     if required:
         schema["required"] = required

@@ -80,6 +80,18 @@ def coerce_inputs(workflow: Workflow, texts: Mapping[str, str]) -> dict[str, Any
     return values
 
 
+def inputs_schema(workflow: Workflow) -> dict[str, Any]:
+    """The JSON Schema of what a workflow takes."""
+    properties: dict[str, Any] = {}
+    for name, declared in workflow.inputs.items():
+        kind = {} if declared.type == "any" else {"type": declared.type}
+        properties[name] = {**kind, **({"enum": list(declared.enum)} if declared.enum else {})}
+    required = [name for name, declared in workflow.inputs.items() if declared.required]
+    return {
+        "type": "object", "properties": properties, "required": required, "additionalProperties": False
+    }  # fmt: skip
+
+
 def fits(value: Any, kind: InputType) -> bool:
     """Whether a JSON value is of a declared type. True is not a whole number; 3 is a number."""
     if isinstance(value, bool):

@@ -88,6 +88,14 @@ def compile_value(value: Any, scope: Scope) -> Template:
     return Template(tuple(reads), whole[0], tuple(holes))
 
 
+def computed(value: Any) -> bool:
+    """Whether a JSON value holds an expression."""
+    if isinstance(value, str):
+        return any(not found[1] for found in re.compile(_OPENING).finditer(value))
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    return any(map(computed, inner))
+
+
 def expression_text(text: str) -> str:
     """The expression in a text that may or may not have `${ … }` around it."""
     bare = text.strip()

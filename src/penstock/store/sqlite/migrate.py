@@ -34,17 +34,32 @@ def migrate(db: sqlite3.Connection, path: Path, seal: Seal | NoSeal) -> None:
             return
 
 
+def check(db: sqlite3.Connection, path: Path, seal: Seal | NoSeal) -> None:
+    """Say why a file that may only be read cannot be used as it is, if that is so."""
+    scripts = _scripts()
+    version = _version(db, path, scripts)
+    if version < len(scripts):
+        raise StoreError(
+            f"{path} was written by an older Penstock (schema {version}, this one needs {len(scripts)}) and "
+            "may only be read; allow writing to it, so that it can be brought up to date"
+        )
+    row = db.execute("SELECT value FROM meta WHERE name = 'seal'").fetchone()
+    if row is not None:
+        checked(seal, row[0])
+
+
 def _scripts() -> list[str]:
     folder = resources.files("penstock.store.sqlite.migrations")
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
     return [(folder / name).read_text(encoding="utf-8") for name in names]
 
 
-def _upgrade(db: sqlite3.Connection, path: Path, scripts: list[str]) -> None:
+def _version(db: sqlite3.Connection, path: Path, scripts: list[str]) -> int:
+    """Up to which script the file has come."""
     # In this order: another process may make the tables and leave the mark at this very moment.
     tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     mark = db.execute("PRAGMA application_id").fetchone()[0]
-    version = db.execute("PRAGMA user_version").fetchone()[0]
+    version = int(db.execute("PRAGMA user_version").fetchone()[0])
     if mark != MARK and tables:
         raise StoreError(f"{path} is a database of another program; choose another file with --store")
     if version > len(scripts):
@@ -52,7 +67,11 @@ def _upgrade(db: sqlite3.Connection, path: Path, scripts: list[str]) -> None:
             f"{path} was written by a newer Penstock (schema {version}, this one knows {len(scripts)}); "
             "upgrade Penstock, or choose another file with --store"
         )
-    for number in range(version + 1, len(scripts) + 1):
+    return version
+
+
+def _upgrade(db: sqlite3.Connection, path: Path, scripts: list[str]) -> None:
+    for number in range(_version(db, path, scripts) + 1, len(scripts) + 1):
         try:
             db.executescript(
                 f"BEGIN IMMEDIATE; {scripts[number - 1]};"

@@ -13,6 +13,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +24,15 @@ from penstock.store import batches, definitions, owner
 from penstock.store.base import NewRun, Pinned, RunRecord
 from penstock.store.definitions import Definitions
 from penstock.store.sealed import NoSeal, Seal
-from penstock.store.sqlite import writer
+from penstock.store.sqlite import opening
 from penstock.store.sqlite.checkpoints import SqliteCheckpoints
 from penstock.store.sqlite.examples import SqliteExamples
 from penstock.store.sqlite.jobs import Job, Statement
 from penstock.store.sqlite.journal import LARGE, SqliteJournal, on_loop
 from penstock.store.sqlite.mail import SqliteMail
-from penstock.store.sqlite.migrate import migrate
 from penstock.store.sqlite.room import Room
 from penstock.store.sqlite.upkeep import SqliteUpkeep
-from penstock.store.sqlite.writer import Writer, busy
+from penstock.store.sqlite.writer import Writer
 from penstock.workflow.spec import Workflow
 
 LEASE = 10.0
@@ -76,7 +76,6 @@ class SqliteStore:
         self, path: str | Path, *, synchronous: str = "FULL", seal: Seal | NoSeal | None = None
     ) -> None:
         self.path = Path(path)
-        self._synchronous = synchronous
         self.seal = seal or NoSeal()
         self.journals: dict[RunId, SqliteJournal] = {}
         self.mail = SqliteMail(self)
@@ -85,13 +84,9 @@ class SqliteStore:
         self.upkeep = SqliteUpkeep(self)
         self._definitions = Definitions()
         self._lock = threading.Lock()
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._reader = self._open()
-        except (OSError, sqlite3.Error) as error:
-            raise StoreError(f"{self.path}: {error}") from error
+        self._reader, self._only_read = opening.reader(self.path, synchronous, self.seal)
         self.writer = Writer(
-            self._connect,
+            partial(opening.connect, self.path, synchronous),
             name=str(self.path),
             seal=self.seal.seal,
             beat=self._beat,
@@ -175,6 +170,8 @@ class SqliteStore:
         Trouble with the disk is an error too, unless the caller is `patient` and waits for its end.
         What is `large` is left to the writer's thread.
         """
+        if self._only_read:
+            raise StoreError(opening.only_read(self.path))
         loop = asyncio.get_running_loop()
         done: asyncio.Future[list[list[Any]]] = loop.create_future()
         job = Job(
@@ -285,7 +282,7 @@ class SqliteStore:
             try:
                 return self._reader.execute(sql, values).fetchall()
             except sqlite3.DatabaseError as error:
-                raise StoreError(f"{self.path}: {error}") from error
+                raise StoreError(opening.trouble(self.path, error)) from error
 
     # --- the rest ---
 
@@ -298,31 +295,6 @@ class SqliteStore:
             await asyncio.to_thread(self.writer.close)
         finally:
             self._reader.close()
-
-    def _open(self) -> sqlite3.Connection:
-        """A connection to the file, which is up to date and ours."""
-        db = self._connect()
-        try:
-            migrate(db, self.path, self.seal)
-        except BaseException:
-            db.close()
-            raise
-        return db
-
-    def _connect(self) -> sqlite3.Connection:
-        db = sqlite3.connect(self.path, timeout=writer.WAIT, isolation_level=None, check_same_thread=False)
-        while True:
-            try:
-                if not db.execute("PRAGMA page_count").fetchone()[0]:
-                    db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of no effect once there are tables
-                db.execute("PRAGMA journal_mode = WAL")
-                db.execute(f"PRAGMA synchronous = {self._synchronous}")
-            except sqlite3.OperationalError as error:
-                if not busy(error):
-                    db.close()
-                    raise
-            else:
-                return db
 
     def _beat(self) -> Statement | None:
         """On the writer's thread: say that we are still here, for all our runs at once."""

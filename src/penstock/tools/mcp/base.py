@@ -5,12 +5,10 @@ Nothing here opens a connection, so it costs nothing to import.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal
-
-from penstock.tools.base import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,32 +34,6 @@ class Listing:
     """How the server calls itself; not unique, for people only."""
     instructions: str = ""
     """What the server says it is for, cut short. Nobody checked it: searched and shown, never obeyed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Elicitation:
-    """A server asks for something only a person knows, in the middle of a call."""
-
-    server: str
-    message: str
-    schema: Mapping[str, Any] = field(default_factory=dict)
-    """What the answer must look like: an object of plain values."""
-    url: str = ""
-    """Set when the person has to go there instead, e.g. to log in."""
-    tool: str = ""
-    task: Task | None = None
-    """Who called; None when several calls are open and the server does not say which it means."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    action: Literal["accept", "decline", "cancel"]
-    content: Mapping[str, Any] | None = None
-    """What was filled in; only with `accept`."""
-
-
-Elicit = Callable[[Elicitation], Awaitable[Answer]]
-"""Puts a question of a server before a person. It may take as long as people take."""
 
 
 Waiting = Callable[[], AbstractContextManager[object]]

@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 
 from penstock.errors import PenstockError, ToolError, UnknownTool
 from penstock.tools.base import Task
-from penstock.tools.mcp.base import Elicit, Listing, Progress, Watch
+from penstock.tools.mcp.base import Listing, Progress, Watch
 from penstock.tools.mcp.config import Server
 from penstock.tools.mcp.upstream import Link, Upstream
 from penstock.tools.mcp.watchdog import Watchdog
@@ -36,13 +36,11 @@ class Pool:
         servers: Mapping[str, Server],
         *,
         variables: Mapping[str, str] | None = None,
-        elicit: Elicit | None = None,
         listed: Callable[[Server, Listing], None] = lambda _server, _listing: None,
     ) -> None:
         """`variables` are those a server may inherit a few of; `listed` hears what each server offers."""
         self._watchdog = Watchdog()
         self._variables = variables or {}
-        self.elicit = elicit
         self.upstreams: dict[str, Upstream] = {
             name: Upstream(server, partial(self._connect, server), listed=listed)
             for name, server in servers.items()
@@ -108,8 +106,6 @@ class Pool:
     async def _connect(self, server: Server, changed: Callable[[], None]) -> AsyncIterator[Link]:
         # The SDK takes a second to load; meanwhile others have things to do.
         session = await asyncio.to_thread(import_module, "penstock.tools.mcp.session")
-        connecting = session.connect(
-            server, self._variables, self._watchdog, elicit=self.elicit, changed=changed
-        )
+        connecting = session.connect(server, self._variables, self._watchdog, changed=changed)
         async with connecting as link:
             yield link

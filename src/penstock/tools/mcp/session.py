@@ -39,8 +39,8 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from penstock.errors import ToolFailed
-from penstock.tools.base import Task
-from penstock.tools.mcp.base import Definition, Elicit, Elicitation, Listing, Lost, Unreached, Waiting
+from penstock.tools.base import Answer, Inquiry, Task
+from penstock.tools.mcp.base import Definition, Listing, Lost, Unreached, Waiting
 from penstock.tools.mcp.config import Server
 from penstock.tools.mcp.process import Process, ending, run_process
 from penstock.tools.mcp.results import output_of
@@ -69,6 +69,8 @@ class _Call:
     tool: str
     task: Task | None
     waiting: Waiting = nullcontext
+    asks: int = 0
+    """Questions that are open on its behalf and may be another call's."""
 
 
 class _Session(ClientSession):
@@ -79,13 +81,12 @@ class _Session(ClientSession):
 class Connection:
     """Made by `connect`."""
 
-    def __init__(self, server: Server, process: Process | None, elicit: Elicit | None) -> None:
+    def __init__(self, server: Server, process: Process | None) -> None:
         self.server = server
         self.over = asyncio.Event()
         """Set when no call can be made any more."""
         self.session: ClientSession
         self._process = process
-        self._elicit = elicit
         self._calls: list[_Call] = []
 
     @property
@@ -192,26 +193,36 @@ class Connection:
         params: ElicitRequestParams,
     ) -> ElicitResult | ErrorData:
         """A server of the older protocol asks, and does not say which call it is about."""
-        return await self._ask(params, self._calls[0] if len(self._calls) == 1 else None)
-
-    async def _ask(self, params: ElicitRequestParams, call: _Call | None) -> ElicitResult:
-        if self._elicit is None:
-            return ElicitResult(action="decline")
-        by_url = isinstance(params, ElicitRequestURLParams)
-        question = Elicitation(
-            self.server.name,
-            params.message,
-            {} if isinstance(params, ElicitRequestURLParams) else params.requested_schema,
-            params.url if isinstance(params, ElicitRequestURLParams) else "",
-            call.tool if call else "",
-            call.task if call else None,
-        )
+        if len(self._calls) == 1:
+            return await self._ask(params, self._calls[0])
         with contextlib.ExitStack() as clocks:
-            for one in (
-                [call] if call else self._calls
-            ):  # when it may be any of them, it is none of their time
+            for one in self._calls:  # when it may be any of them, it is none of their time
                 clocks.enter_context(one.waiting())
-            answer = await self._elicit(question)
+            return await self._ask_any(params)
+
+    async def _ask_any(self, params: ElicitRequestParams) -> ElicitResult:
+        """Ask on behalf of a call that does not ask yet, and if it ends meanwhile, of another one."""
+        while self._calls:
+            call = min(self._calls, key=lambda one: one.asks)
+            call.asks += 1
+            by = f"{self.server.name} (in one of {len(self._calls)} calls)"
+            try:
+                result = await self._ask(params, call, by)
+            finally:
+                call.asks -= 1
+            if result.action != "cancel" or call in self._calls:
+                return result
+        return ElicitResult(action="cancel")
+
+    async def _ask(self, params: ElicitRequestParams, call: _Call, by: str = "") -> ElicitResult:
+        """What a person says to a server that asks in the middle of a call; nobody's task asks nobody."""
+        by_url = isinstance(params, ElicitRequestURLParams)
+        schema = {} if isinstance(params, ElicitRequestURLParams) else params.requested_schema
+        url = params.url if isinstance(params, ElicitRequestURLParams) else ""
+        answer = Answer("decline")
+        if call.task is not None:
+            with call.waiting():
+                answer = await call.task.ask(Inquiry(params.message, schema, url, by or self._id(call.tool)))
         given = dict(answer.content or {}) if answer.action == "accept" and not by_url else None
         return ElicitResult(action=answer.action, content=given)
 
@@ -271,7 +282,6 @@ async def connect(
     variables: Mapping[str, str],
     watchdog: Watchdog,
     *,
-    elicit: Elicit | None = None,
     changed: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[Connection]:
     """A connection that has been agreed on, or `Unreached`. Enter and leave it in the same task.
@@ -289,10 +299,10 @@ async def connect(
                     )
                 else:
                     streams = await stack.enter_async_context(open_wire(server))
-                connection = Connection(server, process, elicit)
+                connection = Connection(server, process)
                 session = _Session(
                     *streams,
-                    elicitation_callback=connection.asked if elicit else None,
+                    elicitation_callback=connection.asked,
                     message_handler=_hears(changed),
                     client_info=Implementation(name="penstock", version=version("penstock")),
                 )

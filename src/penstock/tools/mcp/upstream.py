@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
-from functools import partial
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
 from typing import Any, Final, Protocol
 
 from penstock.errors import LostCall, ServerDown, ToolFailed
@@ -103,7 +102,7 @@ class Upstream:
             link = await self._linked()
             try:
                 async with asyncio.timeout(self.server.timeout) as limit:
-                    output = await link.call(tool, args, task=task, waiting=partial(_waiting, limit, task))
+                    output = await link.call(tool, args, task=task, waiting=_Clocks(limit, task).waiting)
             except ToolFailed:
                 self._succeeded()
                 raise
@@ -240,15 +239,29 @@ class Upstream:
         link.over.set()
 
 
-@contextmanager
-def _waiting(limit: asyncio.Timeout, task: Task | None) -> Iterator[None]:
-    """Neither our clock nor that of the task runs while a person is waited for."""
-    loop, due = asyncio.get_running_loop(), limit.when()
-    left = None if due is None else due - loop.time()
-    limit.reschedule(None)
-    try:
-        with task.waiting() if task is not None else nullcontext():
-            yield
-    finally:
-        if left is not None and not limit.expired():
-            limit.reschedule(loop.time() + left)
+class _Clocks:
+    """Of one call: our limit, and the time of its task."""
+
+    def __init__(self, limit: asyncio.Timeout, task: Task | None) -> None:
+        self._limit = limit
+        self._task = task
+        self._waits = 0
+        self._left: float | None = None
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Neither clock runs while a person is waited for, however many questions there are at once."""
+        limit, loop = self._limit, asyncio.get_running_loop()
+        if not self._waits:
+            due = limit.when()
+            self._left = None if due is None else due - loop.time()
+            limit.reschedule(None)
+        self._waits += 1
+        try:
+            with self._task.waiting() if self._task is not None else nullcontext():
+                yield
+        finally:
+            self._waits -= 1
+            if not self._waits and self._left is not None and not limit.expired():
+                with suppress(RuntimeError):  # the call may have ended before its question did
+                    limit.reschedule(loop.time() + self._left)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.policy.schemas import BadSchema, compiled
 from penstock.testing.mcp_faults import BOMBS
 from penstock.tools.learning import SEEN, learned
-from penstock.tools.schemas import BadSchema, compiled
 
 TREE = {
     "type": "object",

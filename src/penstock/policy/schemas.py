@@ -41,7 +41,11 @@ class _TooCostly(Exception):
     pass
 
 
-def compiled(schema: Mapping[str, Any]) -> Check:
+Overlook = Callable[[str, Any], bool]
+"""Whether a keyword's complaint about a value does not count."""
+
+
+def compiled(schema: Mapping[str, Any], *, overlook: Overlook | None = None) -> Check:
     """A check of values against a schema, or `BadSchema` in words."""
     from jsonschema import Draft202012Validator, FormatChecker
     from jsonschema.exceptions import SchemaError, best_match
@@ -79,7 +83,10 @@ def compiled(schema: Mapping[str, Any]) -> Check:
         if _depth(value) > DEEPEST:
             return f"is nested more than {DEEPEST} deep"
         try:
-            error = best_match(validator.iter_errors(value))
+            errors = validator.iter_errors(value)
+            if overlook is not None:
+                errors = (one for one in errors if _counts(one, overlook))
+            error = best_match(errors)
         except (_TooCostly, RecursionError):
             return "cannot be checked: the schema refers to itself without end"
         except Unresolvable as missing:
@@ -94,6 +101,16 @@ def compiled(schema: Mapping[str, Any]) -> Check:
     if said.startswith("cannot be checked"):
         raise BadSchema(said.removeprefix("cannot be checked: "))
     return check
+
+
+def _counts(error: Any, overlook: Overlook) -> bool:
+    """Whether a complaint counts. One about alternatives does when there is something wrong with each."""
+    if not error.context:
+        return not overlook(error.validator, error.instance)
+    ways: dict[Any, list[Any]] = {}
+    for one in error.context:
+        ways.setdefault(one.relative_schema_path[0], []).append(one)
+    return all(any(_counts(one, overlook) for one in way) for way in ways.values())
 
 
 _FOLLOWING: Final = ("$ref", "$dynamicRef", "$recursiveRef")
