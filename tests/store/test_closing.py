@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Awaitable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -234,3 +236,44 @@ async def test_events_that_are_waited_for_at_the_end_are_kept_when_the_file_can_
     again = SqliteStore(tmp_path / "runs.db")
     assert list(await again.load(A)) == [*beginning(), *batch(2)]
     await again.close()
+
+
+_LEAVING = """
+import asyncio, sys
+from penstock.store.sqlite.store import SqliteStore
+
+async def main():
+    for _ in range(40):
+        store = SqliteStore(sys.argv[1])
+        asking = [asyncio.ensure_future(store.runs()) for _ in range(8)]
+        await asyncio.sleep(0)
+        for one in asking:
+            one.cancel()
+        await store.close()
+
+asyncio.run(main())
+"""
+
+
+def test_questions_that_nobody_waits_for_any_more_do_not_meet_a_closed_file(tmp_path: Path) -> None:
+    line = [sys.executable, "-X", "faulthandler", "-c", _LEAVING, str(tmp_path / "runs.db")]
+
+    left = subprocess.run(line, capture_output=True, text=True, check=False, timeout=50)
+
+    assert (left.returncode, left.stderr) == (0, "")
+
+
+_LONG = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n"
+
+
+async def test_a_query_that_would_go_on_for_ever_ends_with_the_store(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "runs.db")
+    asking = asyncio.ensure_future(store.query(_LONG, ()))
+    while store._lock.acquire(blocking=False):
+        store._lock.release()
+        await asyncio.sleep(0)
+
+    await soon(store.close())
+
+    with pytest.raises(StoreError):
+        await asking

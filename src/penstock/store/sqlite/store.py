@@ -294,7 +294,16 @@ class SqliteStore:
         try:
             await asyncio.to_thread(self.writer.close)
         finally:
+            await asyncio.to_thread(self._close_reader)
+
+    def _close_reader(self) -> None:
+        """A query that nobody waits for any more may still be under way: closing under it would crash."""
+        while not self._lock.acquire(timeout=0.05):
+            self._reader.interrupt()
+        try:
             self._reader.close()
+        finally:
+            self._lock.release()
 
     def _beat(self) -> Statement | None:
         """On the writer's thread: say that we are still here, for all our runs at once."""
