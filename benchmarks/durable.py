@@ -62,7 +62,7 @@ LIMITS: dict[str, float] = {
     "bytes growth": 1.05,
     "cpu": 15,
     "checkpoint": 5,
-    "checkpoint durable": 5,
+    "checkpoint kept": 5,
     "resume": 1,
     "memory": 10,
     "command sqlite": 200,
@@ -214,16 +214,18 @@ async def cpu(*, small: bool) -> list[Figure]:
 
 
 async def checkpoint(*, small: bool) -> list[Figure]:
-    """What a run is held up by keeping a fold of 1 MB, and how long until it is durable.
+    """What a run is held up by keeping a fold of 1 MB, and how long until it is kept: whoever opens the
+    file finds it there, whatever becomes of this process. (The disk itself is not waited for. What a power
+    cut takes of a cache is folded again.)
 
     The first is work of the event loop, the rest happens behind the run's back. In turn with it:
-    `insert_ms`, one INSERT of as many bytes by SQLite alone, and `disk_ms`, a bare write of them. `ratio` is
-    what we take for each millisecond of that INSERT.
+    `insert_ms`, one INSERT of as many bytes by SQLite alone, with an fsync, and `disk_ms`, a bare write of
+    them. `ratio` is what we take for each millisecond of that INSERT.
     """
     times, size = (3, 10_000) if small else (100, 1_000_000)
     new, first = _begun("large")
     run = Run(new.run, compile_graph(new.workflow))
-    held, durable, insert, disk = [], [], [], []
+    held, kept, insert, disk = [], [], [], []
     with folder() as path, _table(path) as table, (path / "bare").open("wb", buffering=0) as bare:
         store = SqliteStore(path / "runs.db")
         await store.create(new, first)
@@ -239,17 +241,19 @@ async def checkpoint(*, small: bool) -> list[Figure]:
                 raise SystemExit("this is not the checkpoint that was to be measured")
             keeper.keep(fold)
             held.append(time.perf_counter() - began)
+            store.checkpoints.flush()
+            await store.write([])
+            kept.append(time.perf_counter() - began)
             await store.checkpoints.list(run.id)
-            durable.append(time.perf_counter() - began)
             await store.write([])  # it has tidied up, and so has the other
             insert.append(_inserted(table, size))
             disk.append(_flushed(bare, size))
         await store.close()
     return [
         figure("checkpoint", p95(held) * 1e3, "ms p95", mb=size / 1e6, n=times),
-        figure("checkpoint durable", p95(durable) * 1e3, "ms p95", median=median(durable) * 1e3,
+        figure("checkpoint kept", p95(kept) * 1e3, "ms p95", median=median(kept) * 1e3,
                insert_ms=p95(insert) * 1e3, disk_ms=p95(disk) * 1e3,
-               ratio=median(a / b for a, b in zip(durable, insert, strict=True))),
+               ratio=median(a / b for a, b in zip(kept, insert, strict=True))),
     ]  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from penstock.ids import RunId
 from penstock.store.base import CheckpointRecord
 from penstock.store.postgres import writer as postgres_writer
 from penstock.store.postgres.store import PostgresStore
+from penstock.store.sqlite import pen
 from penstock.store.sqlite import writer as sqlite_writer
 from penstock.store.sqlite.store import SqliteStore
 from penstock.testing.conformance.places import A, Ears, batch, begin, beginning
@@ -175,7 +176,7 @@ def test_events_that_are_waited_for_at_the_end_are_kept_when_the_server_comes_ba
 def locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[sqlite3.Connection]:
     """Another connection, which may keep the file from being written."""
     monkeypatch.setattr(sqlite_writer, "PATIENCE", 0.8)
-    monkeypatch.setattr(sqlite_writer, "WAIT", 0.2)
+    monkeypatch.setattr(pen, "WAIT", 0.2)
     with closing(sqlite3.connect(tmp_path / "runs.db", isolation_level=None)) as db:
         yield db
 

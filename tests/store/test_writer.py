@@ -19,7 +19,7 @@ from penstock.run.events import Event, TaskCompleted, WorkflowStarted
 from penstock.store.base import NewRun
 from penstock.store.sealed import NoSeal
 from penstock.store.sqlite import journal as journals
-from penstock.store.sqlite import writer
+from penstock.store.sqlite import pen
 from penstock.store.sqlite.journal import SqliteJournal
 from penstock.store.sqlite.store import SqliteStore
 from penstock.workflow.spec import Step, Workflow
@@ -74,7 +74,7 @@ class Reader:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk without a delay, whatever this one is like today."""
-    monkeypatch.setattr(writer, "QUICK", math.inf)
+    monkeypatch.setattr(pen, "QUICK", math.inf)
     monkeypatch.setattr(journals, "_LONG", math.inf)
 
 
@@ -119,7 +119,7 @@ async def test_while_commits_are_quick_the_loop_makes_them_itself(tmp_path: Path
 async def test_while_commits_are_slow_the_loop_never_waits_for_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "QUICK", 0.0)
+    monkeypatch.setattr(pen, "QUICK", 0.0)
 
     assert threading.current_thread() not in await by(tmp_path / "runs.db")
 

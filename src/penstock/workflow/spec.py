@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -220,7 +220,23 @@ def encode(workflow: Workflow) -> bytes:
 
     A default that was written out equals one that was left out.
     """
-    return msgspec.json.encode(_sparse(workflow), order="sorted")
+    return _encoded(workflow)[0]
+
+
+def _encoded(workflow: Workflow) -> tuple[bytes, str]:
+    """A definition and its hash, made once: that of a large one takes longer than a run takes to start."""
+    known = _KNOWN.get(id(workflow))
+    if known is None:
+        body = msgspec.json.encode(_sparse(workflow), order="sorted")
+        known = _KNOWN[id(workflow)] = workflow, body, "sha256:" + hashlib.sha256(body).hexdigest()
+        while len(_KNOWN) > MOST_KNOWN:
+            _KNOWN.pop(next(iter(_KNOWN), 0), None)
+    return known[1:]
+
+
+MOST_KNOWN: Final = 32
+_KNOWN: Final[dict[int, tuple[Workflow, bytes, str]]] = {}
+"""By identity. The definition is kept with it: no other can come to have the same."""
 
 
 def _sparse(value: Any) -> Any:
@@ -257,4 +273,4 @@ def decode(data: bytes) -> Workflow:
 
 
 def content_hash(workflow: Workflow) -> str:
-    return "sha256:" + hashlib.sha256(encode(workflow)).hexdigest()
+    return _encoded(workflow)[1]

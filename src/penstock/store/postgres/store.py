@@ -20,7 +20,6 @@ from penstock.ids import RunId
 from penstock.run.events import Event
 from penstock.store import batches, definitions, owner
 from penstock.store.base import NewRun, Pinned, RunRecord
-from penstock.store.definitions import Definitions
 from penstock.store.postgres.checkpoints import PostgresCheckpoints
 from penstock.store.postgres.connections import Readers, parse, text
 from penstock.store.postgres.examples import PostgresExamples
@@ -141,6 +140,8 @@ _PINNED = """
 
 
 class PostgresStore:
+    lasting = True
+
     def __init__(self, url: str, *, seal: Seal | NoSeal | None = None) -> None:
         self._address = parse(url)
         self.connect = self._address.connect
@@ -151,7 +152,6 @@ class PostgresStore:
         self.checkpoints = PostgresCheckpoints(self)
         self.examples = PostgresExamples(self)
         self.upkeep = PostgresUpkeep(self)
-        self._definitions = Definitions()
         self.news = News(self._address, {"mail": self.mail.knock, "events": self._heard})
         self.writer = Writer(self.connect, seal=self.seal.seal, beat=self._beat, stalled=self._stalled)
         self._readers = Readers(self._address)
@@ -169,7 +169,7 @@ class PostgresStore:
     async def create(self, new: NewRun, events: Sequence[Event]) -> PostgresJournal:
         claim = secrets.token_hex(8)
         mine = (new.run, claim)
-        pinned, children = self._definitions.pinned(new)
+        pinned, children = definitions.pinned(new)
         seal = self.seal.seal
         line, blobs = batches.encode(events)
         first, last = events[0].seq, events[-1].seq

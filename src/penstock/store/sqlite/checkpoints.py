@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.errors import StoreError
 from penstock.ids import RunId
 from penstock.store.base import CheckpointRecord
 from penstock.store.gather import Fold, Gathering
-from penstock.store.sqlite.jobs import Job
+from penstock.store.sqlite.jobs import Job, Statement
 
 if TYPE_CHECKING:
     from penstock.store.sqlite.store import SqliteStore
@@ -47,8 +48,13 @@ class SqliteCheckpoints:
             for record, state in folds
             for where in [(record.checkpoint, run, record.seq)]
         ]
+        # To find the pages of an old fold takes as long as to write the new one, which need not wait for it.
+        prune = partial(self._put, [(_PRUNE, (run, keep))])
+        self._put(rows, lambda _: prune())
+
+    def _put(self, statements: Sequence[Statement], done: Callable[[object], None] | None = None) -> None:
         with contextlib.suppress(StoreError):  # closed meanwhile: it loses time, never a run
-            self._store.writer.put(Job([*rows, (_PRUNE, (run, keep))], failed=_warn, optional=True))
+            self._store.writer.put(Job(statements, done, _warn, optional=True))
 
     async def list(self, run: RunId) -> Sequence[CheckpointRecord]:
         await self._written()
@@ -67,9 +73,10 @@ class SqliteCheckpoints:
 
     async def _written(self) -> None:
         """What was saved here is found here, at once."""
-        if self._gathering:
-            self.flush()
-            await self._store.write([], patient=True)
+        self.flush()
+        for _ in ("the new ones are there", "the old ones are gone"):
+            if self._store.writer.behind:
+                await self._store.write([], patient=True)
 
 
 def _warn(error: Exception) -> None:

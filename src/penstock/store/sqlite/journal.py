@@ -15,7 +15,7 @@ from penstock.run.state import ENDED
 from penstock.store import batches
 from penstock.store.base import Watcher
 from penstock.store.sqlite.jobs import Job, Segment
-from penstock.store.sqlite.writer import HELD
+from penstock.store.sqlite.pen import HELD
 
 if TYPE_CHECKING:
     from penstock.store.sqlite.store import SqliteStore

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from penstock.errors import StoreError
 from penstock.store.sealed import CHECK, CHECKED, NoSeal, Seal, checked
-from penstock.store.sqlite.writer import busy
+from penstock.store.sqlite.pen import busy
 
 MARK = 0x50454E53
 """`application_id` of our files: another program's database is left alone."""

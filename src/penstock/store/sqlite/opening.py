@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 from penstock.errors import StoreError
 from penstock.store.sealed import NoSeal, Seal
-from penstock.store.sqlite import writer
+from penstock.store.sqlite import pen
 from penstock.store.sqlite.migrate import check, migrate
-from penstock.store.sqlite.writer import busy
+from penstock.store.sqlite.pen import busy
 
 ELSEWHERE = "choose another file with --store"
 
@@ -21,7 +21,7 @@ _LOCKED = frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.S
 
 def connect(path: Path, synchronous: str) -> sqlite3.Connection:
     """A connection that may write."""
-    db = sqlite3.connect(path, timeout=writer.WAIT, isolation_level=None, check_same_thread=False)
+    db = sqlite3.connect(path, timeout=pen.WAIT, isolation_level=None, check_same_thread=False)
     while True:
         try:
             if not db.execute("PRAGMA page_count").fetchone()[0]:
@@ -65,7 +65,7 @@ def _looking(path: Path, seal: Seal | NoSeal) -> sqlite3.Connection:
     uri = f"file:{quote(str(path.absolute()))}?mode=ro{'' if shared else '&immutable=1'}"
     try:
         db = sqlite3.connect(
-            uri, uri=True, timeout=writer.WAIT, isolation_level=None, check_same_thread=False
+            uri, uri=True, timeout=pen.WAIT, isolation_level=None, check_same_thread=False
         )  # fmt: skip
         try:
             check(db, path, seal)

@@ -19,7 +19,7 @@ from penstock.store.rotation import Progress, Table, reseal
 from penstock.store.sealed import CHECKED, MARK, NoSeal, Seal, seal_of, sealed_by
 from penstock.store.sqlite.migrate import MARK as OURS
 from penstock.store.sqlite.migrate import migrate
-from penstock.store.sqlite.writer import busy
+from penstock.store.sqlite.pen import busy
 
 _PATIENCE = 60.0
 """Seconds to wait for others who write."""

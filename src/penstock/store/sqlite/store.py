@@ -22,7 +22,6 @@ from penstock.ids import RunId
 from penstock.run.events import Event
 from penstock.store import batches, definitions, owner
 from penstock.store.base import NewRun, Pinned, RunRecord
-from penstock.store.definitions import Definitions
 from penstock.store.sealed import NoSeal, Seal
 from penstock.store.sqlite import opening
 from penstock.store.sqlite.checkpoints import SqliteCheckpoints
@@ -82,7 +81,6 @@ class SqliteStore:
         self.checkpoints = SqliteCheckpoints(self)
         self.examples = SqliteExamples(self)
         self.upkeep = SqliteUpkeep(self)
-        self._definitions = Definitions()
         self._lock = threading.Lock()
         self._reader, self._only_read = opening.reader(self.path, synchronous, self.seal)
         self.writer = Writer(
@@ -98,7 +96,7 @@ class SqliteStore:
 
     async def create(self, new: NewRun, events: Sequence[Event]) -> SqliteJournal:
         now, claim = time.time(), secrets.token_hex(8)
-        pinned, children = self._definitions.pinned(new)
+        pinned, children = definitions.pinned(new)
         seal = self.seal.seal
         line, blobs = batches.encode(events)
         first, last = events[0].seq, events[-1].seq
