@@ -18,7 +18,7 @@ LATER = frozenset({"workflow.schedule", "config.speculation", "config.wave_timeo
 
 PARTLY = {
     "config.engine": "`langgraph`, `temporal`: later",
-    "config.retention": "`checkpoints`, `messages`, `tasks`: how many are kept; others: no effect",
+    "config.retention": "`checkpoints`, `messages`, `tasks`: how many are kept",
 }
 """Keys of which some values are for later."""
 

@@ -28,7 +28,8 @@ from penstock.run.facts import RunReopened
 from penstock.run.replay import replay
 from penstock.run.state import ENDED, SUCCEEDED, Run
 from penstock.steps.base import Prepared
-from penstock.steps.prepare import Flow, Preparer
+from penstock.steps.found import Flow
+from penstock.steps.prepare import Preparer
 from penstock.store.base import NewRun, Store
 from penstock.store.memory import MemoryStore
 from penstock.store.sealed import NoSeal, Seal, keys_from, seal_of
@@ -39,16 +40,18 @@ from penstock.tools.catalog import Servers, ToolCatalog
 from penstock.tools.functions import Functions
 from penstock.tools.keep import FileKeep
 from penstock.tools.mcp.config import read_config
+from penstock.tools.ourselves import starts_us
 from penstock.tools.table import ToolsTable
 from penstock.workflow.amend import amended
-from penstock.workflow.graph import compile_graph
+from penstock.workflow.graph import Graph, compile_graph
 from penstock.workflow.inputs import check_inputs
 from penstock.workflow.spec import Workflow
 
 if TYPE_CHECKING:
     from penstock.models.assemble import Assembled
     from penstock.models.base import Answer, Request
-    from penstock.steps.call_agent import Models
+    from penstock.steps.base import Billed
+    from penstock.steps.model_calls import Models
 
 
 def open(
@@ -263,15 +266,13 @@ class Penstock:
         run = RunId(id)
         events = await self.store.load(run)
         pinned = await self._pinned(run)
-        if step is not None:
-            place = before(events, StepId(step))
-        else:
-            place = cut(events, len(events) if at is None else at)
+        place = _place(events, pinned.graph, at, step)
         if flow is not None:
             await self.ready(flow)
         target = pinned if flow is None else self.prepare(flow)
         old = replay(run, pinned.graph, events, until=place)
-        difference = None if flow is None else compare(old, target.graph)
+        family = pinned.children, target.children
+        difference = None if flow is None else compare(old, target.graph, *family)
         again = () if difference is None else reopened(old, difference)
         overrides = {StepId(name): values for name, values in (args or {}).items()}
         self._check_overrides(old, target, overrides, again)
@@ -307,10 +308,15 @@ class Penstock:
             if said := target.works[i].misgiven(values):
                 raise PenstockError(f"{step}: {said}")
 
-    async def compare(self, id: str, flow: Flow) -> Difference:
-        """What a changed definition would keep of a run, and what would run again."""
+    async def compare(
+        self, id: str, flow: Flow, *, at: int | None = None, step: str | None = None
+    ) -> Difference:
+        """What a changed definition would keep of a run, or of a fork of it, and what would run again."""
         run = RunId(id)
-        return compare(await self._fold(run, await self._pinned(run)), self.prepare(flow).graph)
+        pinned, events = await self._pinned(run), await self.store.load(run)
+        old = replay(run, pinned.graph, events, until=_place(events, pinned.graph, at, step))
+        new = self.prepare(flow)
+        return compare(old, new.graph, pinned.children, new.children)
 
     async def at(self, id: str, seq: int | None = None) -> Run:
         """A run as it stood after event `seq`, or as it stands."""
@@ -371,14 +377,23 @@ class Penstock:
         return replay(run, flow.graph, await self.store.load(run), reducers=flow.reducers)
 
 
+def _place(events: Sequence[Event], graph: Graph, at: int | None, step: str | None) -> int:
+    """The event after which a fork goes on: the last, or the end of the batch that one is in."""
+    if step is not None:
+        return before(events, StepId(step), graph)
+    return cut(events, len(events) if at is None else at)
+
+
 def _tools(configuration: settings.Settings, functions: Iterable[Tool | Callable[..., Any]]) -> ToolCatalog:
     """Functions, built-ins, and the servers of the configured file."""
     table = configuration.tools or ToolsTable()
-    config = read_config(Path(configuration.mcp), configuration.variables, defaults=table.servers)
+    variables = configuration.variables
+    here = {"workspaceFolder": str(Path.cwd()), "userHome": variables.get("HOME", "")}  # as editors call them
+    config = read_config(Path(configuration.mcp), {**here, **variables}, defaults=table.servers)
     own = Path(".penstock").absolute()
     servers = Servers(
-        config.servers,
-        variables=configuration.variables,
+        {name: one for name, one in config.servers.items() if not starts_us(one, Path.cwd(), variables)},
+        variables=variables,
         listings=FileKeep(own / "tools.json"),
         pins=FileKeep(own / "pins.json"),
         problems=config.problems,
@@ -419,6 +434,9 @@ class ConfiguredModels:
             self._router = assemble(configuration.models, catalog, path=path)
         return self._router
 
+    def unknown(self, *, tier: str = "", model: str = "") -> str:
+        return self.router.unknown(tier=tier, model=model)
+
     async def chat(self, request: Request, *, tier: str = "", model: str = "") -> Answer:
         return await self.router.chat(request, tier=tier, model=model)
 
@@ -430,10 +448,10 @@ class ConfiguredModels:
 def _model_asked(what: str, models: Models) -> Any:
     """A decision that a model makes; what it takes is loaded when the first one is due."""
 
-    async def ask(question: Any) -> Mapping[str, Any]:
+    async def ask(question: Any) -> Billed:
         from penstock.steps import ask_model
 
-        answer: Mapping[str, Any] = await getattr(ask_model, what)(models)(question)
+        answer: Billed = await getattr(ask_model, what)(models)(question)
         return answer
 
     return ask

@@ -229,7 +229,6 @@ class StoreError(PenstockError):
 class WrongKey(StoreError):
     """The store is sealed, and not with this key."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "the store is sealed with another key; set PENSTOCK_KEY to the one it was sealed with"
-        )
+    def __init__(self, *, given: bool = True) -> None:
+        sealed = "sealed with another key" if given else "sealed, and there is no key"
+        super().__init__(f"the store is {sealed}; set PENSTOCK_KEY to the one it was sealed with")

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from penstock.tools.table import ToolsTable
 
 
+BEHIND = "penstock.mcp.json"
+"""The file that servers are in once Penstock has taken their place in a client's own."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     store: str = "sqlite:///.penstock/penstock.db"
@@ -38,7 +42,8 @@ class Settings:
     models: ModelsTable | None = None
     """`[models]`: tiers, prices and what else the router is told."""
     mcp: str = ".mcp.json"
-    """The file that names the MCP servers."""
+    """The file that names the MCP servers; where `penstock mcp install` has moved them to
+    `penstock.mcp.json`, that one."""
     token: str = field(default="", repr=False)
     """What clients of `penstock serve` must send; empty: a new one at each start."""
     embedding: str = "embedded"
@@ -60,6 +65,8 @@ def read(environment: Mapping[str, str] | None = None, **given: str | None) -> S
     layers: list[Mapping[str, Any]] = [_user(env), _project(), _variables(env), given]
     for layer in layers:
         found.update({name: value for name, value in layer.items() if value is not None})
+    if "mcp" not in found and Path(BEHIND).is_file():
+        found["mcp"] = BEHIND
     if "tools" in found:
         from penstock.tools.table import combined
 

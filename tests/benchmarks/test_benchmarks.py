@@ -144,7 +144,7 @@ def test_the_table_shows_every_figure_and_says_which_folders_it_lacks(tmp_path: 
 def test_a_durable_figure_says_what_it_may_be_and_whether_it_is(tmp_path: Path) -> None:
     held_up, durable = lines(ran("durable.py", "checkpoint", "--small", folder=tmp_path))
 
-    assert (held_up["figure"], durable["figure"]) == ("checkpoint", "checkpoint durable")
+    assert (held_up["figure"], durable["figure"]) == ("checkpoint", "checkpoint kept")
     assert held_up["ok"] == (held_up["value"] <= held_up["limit"])
 
 

@@ -246,6 +246,7 @@ def test_a_run_that_is_driven_is_not_resumed_and_its_owner_is_named(begin, cli, 
 
     assert done.code == 2
     assert done.messages[0].startswith(f"run {run} is being driven by process {driver.pid} on ")
+    assert f"penstock watch {run} follows it, penstock send {run} … steers it" in done.messages[0]
     assert cli("events", run, "--type", "workflow_resumed").stdout == ""
 
 

@@ -269,7 +269,7 @@ def test_a_running_run_is_forked_only_by_force(begin, cli, write, folder: Path) 
     assert refused.code == step.code == 2
     assert f"run {run} is running, driven by process {driver.pid}" in refused.stderr
     assert f"penstock send {run} pause" in refused.stderr
-    assert "--force" in refused.stderr
+    assert f"penstock fork {run} --force" in step.stderr
     assert len(cli("runs", "--json").lines) == 1
 
 
@@ -342,7 +342,7 @@ def test_a_point_that_is_not_in_the_run_is_refused(cli, write, paced: str) -> No
     nothing = cli("resume", ended, "--from", "failed")
 
     assert [done.code for done in (step, checkpoint, unknown, nothing)] == [2, 2, 2, 2]
-    assert "step 'nine' never started" in step.stderr
+    assert "no step 'nine' in this run" in step.stderr
     assert f"{kept['checkpoint']} is one of run {paced} (flow), not of run {ended}" in checkpoint.stderr
     assert "there is no checkpoint 'none'" in unknown.stderr
     assert "has ended (succeeded)" in nothing.stderr

@@ -65,6 +65,17 @@ def test_with_a_key_alone_the_default_models_are_shown_with_where_they_come_from
     assert all(name.startswith("anthropic/claude-") for name in found)
 
 
+def test_in_a_pipe_no_name_is_cut_off(folder: Path, environment: dict[str, str]) -> None:
+    name = f"openai/{'long-' * 30}name"
+    (folder / "penstock.toml").write_text(f'[models.tiers]\nbest = ["{name}"]\n')
+
+    shown = models(folder, environment)
+
+    [line] = [line for line in shown.stdout.splitlines() if "long" in line]
+    assert name in line
+    assert line.rstrip().endswith("no key: set OPENAI_API_KEY")
+
+
 def test_a_model_that_does_not_answer_is_named_and_the_exit_code_says_so(
     folder: Path, environment: dict[str, str]
 ) -> None:
@@ -75,6 +86,17 @@ def test_a_model_that_does_not_answer_is_named_and_the_exit_code_says_so(
     assert tested.returncode == 6
     assert "openai/gpt: off: no key: set OPENAI_API_KEY" in tested.stdout
     assert "ollama/llama: transport:" in tested.stdout
+
+
+def test_a_model_that_no_tier_names_can_be_tested_and_one_that_nobody_has_is_refused(
+    folder: Path, environment: dict[str, str]
+) -> None:
+    tested = models(folder, environment, "test", "ollama/other", OLLAMA_HOST="127.0.0.1:1")
+    refused = models(folder, environment, "test", "olama/other", OLLAMA_HOST="127.0.0.1:1")
+
+    assert (tested.returncode, refused.returncode) == (6, 2)
+    assert tested.stdout.startswith("ollama/other: transport:")
+    assert "there is no model 'olama/other'" in refused.stderr
 
 
 def test_a_mistake_in_the_table_is_said_with_its_place(folder: Path, environment: dict[str, str]) -> None:

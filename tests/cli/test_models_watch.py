@@ -58,6 +58,16 @@ def test_at_a_terminal_the_table_is_drawn_again_and_shows_what_others_find_out(
     assert watching.finish()[0] == 130
 
 
+def test_on_a_narrow_screen_what_there_is_to_say_stands_below(terminal: Any, folder: Path) -> None:
+    find_it_down(prepared(folder))
+
+    code, text = terminal("models", columns=80, OLLAMA_HOST=NOBODY).finish()
+
+    assert code == 0
+    assert "ollama/llama: open after failures" in text
+    assert "…" not in text
+
+
 def test_in_a_pipe_it_is_json_lines_until_it_is_told_to_stop(
     folder: Path, environment: dict[str, str]
 ) -> None:

@@ -90,6 +90,7 @@ def test_while_a_run_is_driven_its_driver_is_named(cli, begin, write, ledger) ->
 
     assert done.code == 2
     assert str(process.pid) in done.stderr
+    assert "let it end, or stop it (penstock abort " in done.stderr
 
 
 def test_where_nothing_was_run_there_is_nothing_to_seal(cli, folder: Path) -> None:

@@ -280,3 +280,28 @@ def test_a_run_that_was_taken_up_many_times_has_each_output_once(left: Left) -> 
         assert len(left.done("a")) == 3
 
     go(main())
+
+
+def test_the_question_says_which_call_may_have_happened(left: Left) -> None:
+    async def main() -> None:
+        flow = ps.Workflow("charging")
+        flow.step("look", deeds.look, n=2)
+        flow.step("a", deeds.send, n="${ steps.look.output }", needs=["look"])
+        await left.make(flow)
+        async with left.resumed() as (_, run):
+            [question] = await asked(run)
+        read = deeds.number(2)
+        assert question.call == {"uses": "py:deeds:send", "args": {"n": read}}
+        assert f'a called py:deeds:send {{"n":{read}}} when the process died' in question.summary
+
+    go(main())
+
+
+def test_and_which_item_of_a_map_with_what(left: Left) -> None:
+    async def main() -> None:
+        await left.make(several())
+        async with left.resumed() as (_, run):
+            questions = await asked(run, 3)
+        assert [(one.item, one.call["args"]) for one in questions] == [(n, {"n": n + 1}) for n in range(3)]
+
+    go(main())

@@ -57,9 +57,11 @@ class Desk:
 
         return [look_up, write_note]
 
-    async def said(self, *calls: tuple[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    async def said(self, *calls: tuple[str, dict[str, Any]], by_words: bool = False) -> list[dict[str, Any]]:
         async with ps.open("memory:", tools=self.tools()) as penstock:
             finder, flows = ToolFinder(penstock.tools), Flows(self.folder)
+            if by_words:
+                finder = ToolFinder(penstock.tools, embedder=lambda: None)
             session = Session(penstock, finder, Handles(b"k" * 32), flows=flows)
             return [await session.call(name, args) for name, args in calls]
 
@@ -129,7 +131,16 @@ async def test_what_is_not_plain_is_answered_with_candidates_that_say_what_they_
     tools = {one["tool"]: one for one in answer["candidates"] if "tool" in one}
     assert list(tools["desk:look_up"]["missing"]) == ["name"]
     assert tools["desk:look_up"]["effect"] == "read"
+    assert "come nearest" in answer["reason"]
     assert desk.notes == []
+
+
+async def test_an_intent_that_fits_nothing_is_told_so(desk: Desk) -> None:
+    (answer,) = await desk.said(("execute", {"intent": "zzz"}), by_words=True)
+
+    assert answer["status"] == "needs_input"
+    assert answer["candidates"] == []
+    assert answer["reason"].startswith("nothing here fits")
 
 
 async def test_arguments_that_a_thing_does_not_take_keep_it_from_being_run(desk: Desk) -> None:

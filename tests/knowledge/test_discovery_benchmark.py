@@ -8,7 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "discovery.py"
+STARTING = SCRIPT.with_name("starting.py")
 TOOLS: list[dict[str, Any]] = [
     {"id": "files::write_file", "server": "files", "name": "write_file", "description": "Write a file."},
     {
@@ -38,3 +41,20 @@ def test_predictions_need_nothing_but_id_and_request(tmp_path: Path) -> None:
     assert second == {"id": "b", "ranked": second["ranked"]}
     assert second["ranked"][0] == "My Clock::now"
     assert sorted(second["ranked"]) == sorted(tool["id"] for tool in TOOLS)
+
+
+@pytest.mark.slow
+def test_a_start_is_measured_cold_and_warm() -> None:
+    command = [sys.executable, str(STARTING), "--servers", "2", "--tools", "3", "--times", "1"]
+
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+
+    cold, warm, search = map(json.loads, done.stdout.splitlines())
+    assert [row["way"] for row in (cold, warm, search)] == [
+        "discover, cold",
+        "discover, warm",
+        "tools search, warm",
+    ]
+    assert min(cold["of"], warm["of"]) >= 6
+    assert warm["search_p50_ms"] > 0
+    assert search["first_s"] > 0

@@ -12,6 +12,7 @@ from msgspec import structs
 from penstock.ids import ToolId
 from penstock.knowledge.embed import WordLlama, installed
 from penstock.knowledge.entries import Entry, entry_of
+from penstock.knowledge.lexicon import Fields, Lexicon
 from penstock.knowledge.search import Search
 from penstock.tools.base import Tool
 
@@ -130,6 +131,43 @@ def test_vectors_are_kept_and_not_made_again(tmp_path: Path) -> None:
 
     assert [text for text in embedder.texts if text] == []
     assert first(search, "show the history of commits") == "git:git_log"
+
+
+def test_words_are_kept_and_not_read_again() -> None:
+    texts: list[Fields] = [(entry.name, entry.description, entry.parameters, "") for entry in ENTRIES]
+    keys = [entry.id for entry in ENTRIES]
+    first, second = Lexicon(), Lexicon()
+    read = first.become(keys, lambda i: texts[i])
+    first.become(keys[2:], lambda i: texts[i + 2])
+
+    second.resume(keys[2:], first.words(keys[2:]))
+    again = second.become(keys[2:], lambda i: texts[i + 2])
+
+    assert (read, again) == (True, False)
+    one, other = (lexicon.find(["commit logs", "overwrite"]) for lexicon in (first, second))
+    assert one.scores.tolist() == other.scores.tolist()
+    assert one.strength.tolist() == other.strength.tolist()
+    assert "overwrit" not in first.words(keys[2:]).vocabulary
+
+
+@pytest.mark.parametrize("vectors", [True, False])
+def test_an_index_that_was_kept_ranks_a_changed_catalog_like_a_new_one(
+    tmp_path: Path, *, vectors: bool
+) -> None:
+    def made(kept: Path | None) -> Search:
+        return Search(WordLlama() if vectors else None, kept=kept)
+
+    kept = tmp_path / "vectors.npz"
+    made(kept).update(ENTRIES)
+    now = [*ENTRIES[:0:-1], Entry("git:git_diff", "Shows what is not committed.", "repo")]
+    search, fresh = made(kept), Search()
+    search.update(now)
+    fresh.update(now)
+
+    assert first(search, "git_diff of what is not committed") == "git:git_diff"
+    assert "files:write_file" not in [one.id for one in search.find("write a file", limit=8)]
+    if not vectors:
+        assert search.find("commits of a repo") == fresh.find("commits of a repo")
 
 
 @pytest.mark.parametrize("content", [b"", b"not a file of ours", b"PK\x03\x04broken"])

@@ -13,11 +13,12 @@ import pytest
 import penstock
 from penstock.models.assemble import assemble
 from penstock.models.base import Request, user
-from penstock.models.calls import Unavailable
+from penstock.models.calls import CallRecord, Shed, Unavailable
 from penstock.models.catalog import AS_OF, DEFAULTS, Catalog, Found, configured, default_tiers
 from penstock.models.endpoint import KNOWN
 from penstock.models.tiers import read_table
 from penstock.testing import faults
+from penstock.testing.faults import Hangs
 from penstock.testing.models import ModelServer
 
 KEY = "sk-test-abcdefghijklmnop0123"
@@ -164,3 +165,55 @@ async def test_with_one_key_and_no_configuration_an_agent_step_is_answered(
     last = json.loads(out.decode().splitlines()[-1])
     assert process.returncode == 0, said.decode()
     assert last["outputs"] == {"by": served_by, "text": "Hello there, and good day."}
+
+
+@pytest.mark.parametrize("asked", ["best", "standard", ""])
+async def test_a_model_on_this_machine_is_asked_before_anybody_waits(asked: str) -> None:
+    told: list[CallRecord] = []
+    async with ModelServer() as server:
+        environment = {
+            "ANTHROPIC_API_KEY": KEY,
+            "ANTHROPIC_BASE_URL": server.endpoint("anthropic").base,
+            "OLLAMA_HOST": server.endpoint("ollama").base,
+        }
+        server.script("anthropic", *[faults.rate_limited("anthropic", "seconds", wait=20.0)] * 9)
+        async with assemble(None, configured(environment), listener=told.append) as router:
+            answer = await router.chat(HELLO, tier=asked)
+            again = await router.chat(HELLO, tier=asked)
+
+    assert (answer.served_by, answer.degraded) == ("ollama/llama3.2", True)
+    assert (again.served_by, again.degraded, again.attempts) == ("ollama/llama3.2", True, 1)
+    assert [one.waited for one in told] == [0.0, 0.0]
+
+
+async def test_only_where_that_model_is_busy_as_well_a_call_waits_and_is_turned_away_with_a_time() -> None:
+    async with ModelServer() as server:
+        environment = {
+            "ANTHROPIC_API_KEY": KEY,
+            "ANTHROPIC_BASE_URL": server.endpoint("anthropic").base,
+            "OLLAMA_HOST": server.endpoint("ollama").base,
+        }
+        limited = [faults.rate_limited("anthropic", "seconds", wait=20.0)] * 30
+        server.script("anthropic", *limited)
+        server.script("ollama", *[Hangs()] * 10)  # as many as run at once on this machine
+        async with assemble(None, configured(environment)) as router:
+            flying = [asyncio.create_task(router.chat(HELLO)) for _ in range(10)]
+            while len(server.asked("ollama")) < 10:  # noqa: ASYNC110 - the server has no such event
+                await asyncio.sleep(0)
+            with pytest.raises(Shed) as raised:
+                await router.chat(Request(messages=HELLO.messages, timeout=0.2))
+            for task in flying:
+                task.cancel()
+            await asyncio.gather(*flying, return_exceptions=True)
+
+    assert 0 < raised.value.retry_after <= 60
+
+
+async def test_a_tier_for_which_there_is_no_key_is_answered_by_the_next_one() -> None:
+    async with ModelServer() as server:
+        environment = {"OLLAMA_HOST": server.endpoint("ollama").base}
+        async with assemble(None, configured(environment)) as router:
+            best, usual = await router.chat(HELLO, tier="best"), await router.chat(HELLO)
+
+    assert (best.served_by, best.requested, best.degraded) == ("ollama/llama3.2", "best", True)
+    assert (usual.served_by, usual.requested, usual.degraded) == ("ollama/llama3.2", "local", False)

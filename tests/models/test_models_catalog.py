@@ -99,6 +99,12 @@ def test_azure_is_asked_the_new_way_unless_a_version_is_given() -> None:
         (":9", "http://127.0.0.1:9"),
         ("http://gpu.lan:11434/", "http://gpu.lan:11434"),
         ("https://ollama.example.org", "https://ollama.example.org"),
+        ("http://gpu.lan", "http://gpu.lan"),  # a URL has the port of its scheme
+        ("gpu.lan/ollama/", "http://gpu.lan:11434/ollama"),
+        ("::1", "http://[::1]:11434"),
+        ("[::1]", "http://[::1]:11434"),
+        ("[::1]:9", "http://[::1]:9"),
+        ("[::]:9", "http://127.0.0.1:9"),
     ],
 )
 def test_ollamas_host_is_read_as_ollama_reads_it(host: str, base: str) -> None:
@@ -121,6 +127,7 @@ def test_other_urls_and_organisations_are_honoured() -> None:
     assert github.chat == "/orgs/acme/inference/chat/completions"
     assert found(GEMINI_API_KEY=KEY, GEMINI_BASE_URL="http://proxy:1").base == "http://proxy:1/v1beta"
     assert found(ANTHROPIC_API_KEY=KEY, ANTHROPIC_BASE_URL="http://proxy:1/").base == "http://proxy:1"
+    assert found(ANTHROPIC_API_KEY=KEY, ANTHROPIC_BASE_URL="http://proxy:1/v1/").base == "http://proxy:1"
 
 
 @pytest.mark.parametrize(
@@ -132,7 +139,11 @@ def test_other_urls_and_organisations_are_honoured() -> None:
         ({"OPENAI_API_KEY": f"{KEY}\r\nx: y"}, "OPENAI_API_KEY is not a key"),
         ({"OLLAMA_HOST": "http://host:port"}, "OLLAMA_HOST is not a URL"),
         ({"PENSTOCK_ENDPOINT_LAB": f"http://me:{KEY}@lab"}, "PENSTOCK_ENDPOINT_LAB is not a URL"),
-        ({"PENSTOCK_ENDPOINT_OPENAI": "http://x"}, "does not name a provider"),
+        ({"PENSTOCK_ENDPOINT_LAB": "http://lab/v1?key=1"}, "PENSTOCK_ENDPOINT_LAB is not a URL"),
+        ({"PENSTOCK_ENDPOINT_LAB": "http://lab/v1#x"}, "PENSTOCK_ENDPOINT_LAB is not a URL"),
+        ({"PENSTOCK_ENDPOINT_OPENAI": "http://x"}, "there is a provider openai already"),
+        ({"PENSTOCK_ENDPOINT_EXTRACTIVE": "http://x"}, "there is a provider extractive already"),
+        ({"PENSTOCK_ENDPOINT_9": "http://x"}, "does not name a provider"),
     ],
 )
 def test_what_cannot_be_used_is_said_and_not_used(environment: dict[str, str], words: str) -> None:
@@ -141,6 +152,7 @@ def test_what_cannot_be_used_is_said_and_not_used(environment: dict[str, str], w
     assert catalog.found == ()
     [problem] = catalog.problems
     assert words in problem.message
+    assert str(problem).count(next(iter(environment))) <= 1, "the variable is named once"
     assert KEY not in str(problem)
 
 

@@ -104,6 +104,8 @@ async def test_a_pinned_model_is_never_replaced(bench: Bench) -> None:
 
     assert bench.asked("b") == 0
     assert caught.value.faults[0][0] == "a/m"
+    assert caught.value.spent is not None
+    assert (caught.value.spent.requested, caught.value.spent.attempts) == ("a/m", 1)
     assert (await router.chat(HELLO, model="b/m")).degraded is False
     assert (await router.chat(HELLO, model="b/other")).served_by == "b/other"
 

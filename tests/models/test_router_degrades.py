@@ -85,6 +85,38 @@ async def test_a_call_to_busy_models_waits_and_is_then_turned_away_with_a_time(b
 
 
 @routed
+async def test_a_call_that_nobody_in_the_line_could_help_does_not_stand_in_it(bench: Bench) -> None:
+    router = bench.router(["a"], last=True, seats={"a": ONE})
+    held = await filled(bench, router, "a")
+    first = asyncio.create_task(router.chat(HELLO))
+    while not router.waiting:  # noqa: ASYNC110 - nobody tells us
+        await asyncio.sleep(0)
+
+    async with asyncio.timeout(10):
+        poor = await router.chat(HELLO, budget=1e-12)
+
+    assert (poor.served_by, bench.records[-1].waited) == (EXTRACTIVE, 0.0)
+    await freed([*held, first])
+
+
+@pytest.mark.parametrize("dear", [False, True])
+@routed
+async def test_room_that_a_call_may_not_use_does_not_keep_it_from_waiting(bench: Bench, dear: bool) -> None:
+    seats = {"a": {"lane": 2} if dear else {}, "b": ONE}
+    router = bench.router(["b"], ["a"], last=True, seats=seats)
+    if not dear:
+        bench.server.script("a", faults.failing("lab"))  # there is room, and the call has been there
+    held = await filled(bench, router, "b")
+
+    waiting = asyncio.create_task(router.chat(HELLO))
+    while not router.waiting and not waiting.done():  # noqa: ASYNC110 - nobody tells us
+        await asyncio.sleep(0)
+    await freed(held)
+
+    assert (await waiting).served_by == "b/m"
+
+
+@routed
 async def test_where_that_is_wanted_the_last_resort_answers_for_busy_models_at_once(bench: Bench) -> None:
     router = bench.router(["a"], last=True, when_busy="last_resort", seats={"a": ONE})
     held = await filled(bench, router, "a")

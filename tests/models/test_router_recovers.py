@@ -13,6 +13,7 @@ import pytest
 from routing import HELLO, Bench, routed
 
 import penstock
+from penstock.models.base import Request
 from penstock.models.calls import Unavailable
 from penstock.models.router import Router
 from penstock.models.shared import MemoryShared, Shared
@@ -169,6 +170,7 @@ async def test_a_refused_key_is_not_tried_again(bench: Bench) -> None:
 
     assert bench.asked("a") == 1
     assert router.report()[0].why == "its key was refused"
+    assert router.system_health() == 0.5
 
 
 @routed
@@ -278,6 +280,29 @@ async def test_only_one_of_two_probes_and_only_one_has_the_canary(bench: Bench, 
 
     assert await served(two) == "a/m"
     assert phase(one) == "slow_start"
+
+
+@routed
+async def test_a_canary_that_takes_for_ever_does_not_keep_the_others_out(
+    bench: Bench, tmp_path: Path
+) -> None:
+    path = tmp_path / "models.db"
+    one, two = (bench.router(["a"], ["b"], path=path) for _ in range(2))
+    await take_down(bench, one)
+    await back_up(bench, one)
+    bench.server.script("a", Hangs())
+    patient = Request(messages=HELLO.messages, timeout=300.0)
+    canary = asyncio.create_task(one.chat(patient))  # as an agent's turn may be; and then its process dies
+    while bench.asked("a") < 4:  # noqa: ASYNC110 - until it has arrived
+        await asyncio.sleep(0)
+
+    bench.clock.advance(100.0)
+    assert await served(two) == "b/m"
+    bench.clock.advance(30.0)
+    assert await served(two) == "a/m"
+
+    canary.cancel()
+    await asyncio.gather(canary, return_exceptions=True)
 
 
 @routed

@@ -101,20 +101,34 @@ async def test_discovery_shows_what_fits_and_names_the_rest() -> None:
 
 
 async def test_discovery_follows_the_catalog_as_tools_come_and_change() -> None:
-    now = [0.0]
     tools = catalog(3)
-    finder = ToolFinder(tools, clock=lambda: now[0])
+    finder = ToolFinder(tools)
     await finder.find("anything", limit=1, schemas=False)
 
     def brew(cups: int) -> None:
         """Brew a cup of coffee."""
 
     tools.add(tool_of(brew, id="kitchen:brew"))
-    now[0] += 10
     answer = await finder.find("make coffee", limit=1, schemas=True)
 
     assert answer["tools"][0]["id"] == "kitchen:brew"
     assert answer["of"] == 4
+
+
+@pytest.mark.parametrize("intent", ["", "  ", "?!", "x" * 9_000])
+async def test_an_intent_that_says_nothing_finds_nothing_and_is_told_so(intent: str) -> None:
+    finder = ToolFinder(catalog(2))
+
+    found = await finder.find(intent, limit=5, schemas=True)
+
+    assert found["tools"] == []
+    assert "say in a few words" in found["hint"]
+
+
+async def test_the_only_tool_there_is_is_found() -> None:
+    finder = ToolFinder(catalog(1))
+
+    assert len((await finder.find("tool", limit=5, schemas=False))["tools"]) == 1
 
 
 async def test_discovery_does_without_vectors_where_none_are_installed() -> None:
@@ -150,3 +164,10 @@ def test_tools_are_shown_directly_as_the_mode_says(
     exposure = Exposure(catalog(3), mode=mode, pinned=pinned, budget=Budget(window=window))
 
     assert list(exposure.tools()) == shown
+
+
+def test_a_favourite_that_cannot_be_shown_is_named_with_the_reason() -> None:
+    tools = catalog(1)
+    (id,) = tools.ids()
+
+    assert list(Exposure(tools, pinned=[id, "nobody:nothing"]).missing()) == ["nobody:nothing"]

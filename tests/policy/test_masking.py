@@ -187,6 +187,9 @@ def test_secrets_are_found_in_the_environment_by_the_names_of_variables() -> Non
         "SSH_AUTH_SOCK": "/run/agent.sock",
         "TOKEN_FILE": "/run/secrets/token",
         "KEYBOARD": "qwertyuiop",
+        "PWD": "/work/of/ann",
+        "OLDPWD": "/work/of/ben",
+        "FTP_PWD": "swordfish",
     }
 
     known = secrets_in(environment)
@@ -194,6 +197,8 @@ def test_secrets_are_found_in_the_environment_by_the_names_of_variables() -> Non
     assert mask("it was xyzxyzxyz, qwertyuiop and 1234", known) == "it was ***, qwertyuiop and 1234"
     assert "word" not in mask("at https://host/p%40ss%2Fword%20with%20%27quotes%27", known)
     assert "/run/agent.sock" not in known
+    assert not {"/work/of/ann", "/work/of/ben"} & known  # where one is, and no password
+    assert "swordfish" in known
 
 
 def test_a_secret_that_contains_another_one_leaves_nothing_behind() -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import Draft7Validator, Draft202012Validator
 
-from penstock.policy.schemas import BadSchema, compiled
+from penstock.policy.schemas import BadSchema, compiled, is_plain
 from penstock.testing.mcp_faults import BOMBS
 from penstock.tools.learning import SEEN, learned
 
@@ -120,3 +121,61 @@ def test_what_is_not_always_there_is_not_required() -> None:
 
     assert schema["required"] == ["a"]
     assert schema["properties"]["a"] == {"type": "number"}
+
+
+# --- schemas that are seen to be valid ---
+
+WORDS = st.sampled_from(
+    [
+        "type", "description", "title", "default", "enum", "examples", "const", "format", "pattern",
+        "required", "properties", "items", "additionalProperties", "anyOf", "oneOf", "allOf", "minimum",
+        "maximum", "exclusiveMinimum", "minLength", "maxItems", "uniqueItems", "$ref", "if", "x",
+    ]
+)  # fmt: skip
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 3) | st.sampled_from(["object", "string", "number", "a", ""]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(WORDS, VALUES, max_size=5), st.sampled_from([Draft7Validator, Draft202012Validator]))
+def test_what_is_seen_to_be_valid_is_valid(schema: dict[str, Any], draft: Any) -> None:
+    if is_plain(schema):
+        draft.check_schema(schema)
+
+
+def test_the_schemas_of_most_tools_are_seen_to_be_valid_and_are_applied() -> None:
+    schema = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object",
+        "properties": {
+            "path": {"type": "string", "description": "Where.", "minLength": 1},
+            "limit": {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}], "default": None},
+            "tags": {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}},
+        },
+        "required": ["path"],
+        "additionalProperties": False,
+    }
+    check = compiled(schema)
+
+    assert is_plain(schema)
+    assert check({"path": "x", "limit": 3, "tags": ["a"]}) == ""
+    assert "'path' is a required property" in check({})
+    assert "tags[0]: 'c' is not one of" in check({"path": "x", "tags": ["c"]})
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "objekt"},
+        {"$schema": "http://json-schema.org/draft-04/schema#", "type": "object"},
+        {"properties": {"a": {"$ref": "#/$defs/a"}}},
+        {"required": ["a", "a"]},
+        {"anyOf": []},
+        {"minLength": -1},
+        {"type": []},
+    ],
+)
+def test_whatever_is_not_is_looked_at_closely(schema: dict[str, Any]) -> None:
+    assert not is_plain(schema)

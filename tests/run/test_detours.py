@@ -52,6 +52,21 @@ def test_a_detour_that_no_rule_names_is_taken_before_the_first_choice() -> None:
     assert p.taken[-1] == ("ask", "left", "condition")
 
 
+def test_the_caller_of_a_detour_is_one_of_its_needs_that_succeeded() -> None:
+    p = puppet(
+        step("off", when="false"),
+        step("ask", routing=routing(next="right", detour="gather")),
+        step("gather", "off", "ask", join="any_success"),
+        step("right"),
+    )
+    p.returns("ask")
+    assert p.running == ["gather"]
+    p.returns("gather")
+    p.returns("right")
+
+    assert p.status == "succeeded"
+
+
 def test_a_failed_router_makes_no_detour_of_its_own_accord() -> None:
     p = puppet(
         step("ask", routing=routing(branches={"failed": "left"}, next="right", detour="gather")),

@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import penstock as ps
 from penstock.errors import DefinitionError, Unsupported
 from penstock.models.base import Answer, Request, ToolCall, Usage
+from penstock.models.calls import Unavailable
 from penstock.models.providers.scripted import Scripted
 from penstock.run.commands import Decide
 from penstock.run.events import DecisionRequired, ModelCalled, TaskStarted
+from penstock.testing import clock
 from penstock.workflow.read import load
 
 VERDICT = {
@@ -192,6 +195,78 @@ async def test_an_answer_in_the_wrong_form_is_a_failed_gate_and_the_next_attempt
     assert "refused" in models.asked[-1].messages[1].content
 
 
+async def test_what_a_person_puts_in_the_place_of_a_lost_call_is_its_result(tmp_path: Path) -> None:
+    begun = asyncio.Event()
+
+    @ps.tool(id="files:write", effect="write")
+    async def write(path: str) -> str:
+        begun.set()
+        await asyncio.Event().wait()
+        return path
+
+    url = f"sqlite:///{tmp_path}/agents.db"
+    models = Models(
+        wants(("1", "files__write", {"path": "a"}), ("2", "files__read", {"path": "b"})), says("done")
+    )
+    made = flow(tools=["files:*"])
+    tools = [write, *Shed().tools()]
+    async with ps.open(url, tools=tools, models=models) as penstock:
+        run = await penstock.start(made)
+        await begun.wait()
+        id = run.id
+    async with ps.open(url, tools=tools, models=models) as penstock:
+        penstock.prepare(made)
+        run = await penstock.resume(id)
+        child, question = await asked(penstock)
+        assert question.kind == "orphan"
+        assert question.call == {"uses": "files:write", "args": {"path": "a"}}
+        assert 'called files:write {"path":"a"} when the process died' in question.summary
+        await child.send(Decide(decision=question.decision, verb="accept", args={"output": {"bytes": 3}}))
+        result = await run.result()
+
+    assert result.status == "succeeded", result.reason
+    assert [(one.tool_call, one.content) for one in models.asked[1].messages[-2:]] == [
+        ("1", '{"bytes":3}'),
+        ("2", "what b says"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ToolCall("1", "files__erase", {"path": "a"}),
+        ToolCall("1", "files__delete", {"pth": "a"}),
+        ToolCall("1", "files__delete", {"path": 3}),
+        ToolCall("1", "files__delete", problem="the arguments are not JSON", raw="{path"),
+    ],
+)
+async def test_nobody_is_asked_about_a_call_that_cannot_be_made(call: ToolCall) -> None:
+    shed = Shed()
+    models = Models(Answer(tool_calls=(call,), finish="tool_calls"), says("then not"))
+    made = ps.Workflow("judged", agents={"critic": {"tools": ["files:*"]}})
+    made.step("judge", "agent:critic", text="tidy up", approval=True)
+    async with ps.open("memory:", tools=shed.tools(), models=models) as penstock, asyncio.timeout(10):
+        run = await penstock.start(made)
+        parent, question = await asked(penstock)
+        await parent.send(Decide(decision=question.decision, verb="approve"))  # the agent itself
+        result = await run.result()
+
+    assert (result.status, shed.calls) == ("succeeded", [])
+    assert models.asked[1].messages[-1].content.startswith("error: ")
+
+
+async def test_a_degraded_answer_says_so_in_the_steps_output() -> None:
+    class Degraded(Models):
+        async def chat(self, request: Request, *, tier: str = "", model: str = "") -> Answer:
+            answer = await super().chat(request, tier=tier, model=model)
+            return replace(answer, degraded=True)
+
+    async with ps.open("memory:", models=Degraded(says("yes"))) as penstock:
+        result = await (await penstock.start(flow())).result()
+
+    assert result.outputs["answer"]["degraded"] is True
+
+
 @pytest.mark.parametrize("most", [1, 2, 3])
 async def test_an_agent_that_never_stops_is_stopped_at_its_last_turn(most: int) -> None:
     shed = Shed()
@@ -201,6 +276,7 @@ async def test_an_agent_that_never_stops_is_stopped_at_its_last_turn(most: int) 
 
     assert result.status == "failed"
     assert f"max_turns: {most}" in result.reason
+    assert "still wants to call files:read" in result.reason
     assert len(models.asked) == most
     assert len(shed.calls) == most - 1  # what nobody would read is not called for
 
@@ -238,12 +314,44 @@ async def test_what_the_models_cost_is_counted_in_the_parent() -> None:
     assert sum(isinstance(event, TaskStarted) and event.step == "turn" for event in events) == 2
 
 
+def test_a_turn_whose_time_is_up_fails_with_what_the_models_said() -> None:
+    class Slow:
+        async def chat(self, request: Request, *, tier: str = "", model: str = "") -> Answer:  # noqa: ARG002
+            await asyncio.sleep(request.timeout)
+            raise Unavailable("standard", retry_after=5.0, why="its time is up")
+
+    async def main() -> ps.Result:
+        async with ps.open("memory:", models=Slow()) as penstock:
+            return await (await penstock.start(flow())).result()
+
+    result = clock.run(main())
+
+    assert result.unavailable
+    assert "its time is up" in result.reason
+
+
 async def test_a_model_that_cannot_be_asked_fails_the_step_with_its_reason() -> None:
     async with ps.open("memory:", models=Models()) as penstock:
         result = await (await penstock.start(flow())).result()
 
     assert result.status == "failed"
     assert "agent run ended failed" in result.reason
+
+
+async def test_a_tier_or_model_that_nobody_knows_is_refused_before_anything_runs() -> None:
+    class Named(Models):
+        def unknown(self, *, tier: str = "", model: str = "") -> str:
+            return "" if (tier, model) == ("best", "") else f"there is no {tier or model}"
+
+    models = Named(says("yes"))
+    async with ps.open("memory:", models=models) as penstock:
+        for wrong in ({"tier": "bset"}, {"model": "lab/x"}):
+            with pytest.raises(DefinitionError, match=r"agent critic: there is no (bset|lab/x)"):
+                await penstock.start(flow(**wrong))
+        result = await (await penstock.start(flow(tier="best"))).result()
+
+    assert result.status == "succeeded"
+    assert len(models.asked) == 1
 
 
 async def test_an_unknown_agent_or_tool_is_refused_before_anything_runs() -> None:

@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vault import PAYLOADS, RUNS, SECRET, Database, Place, contents, fill
+from vault import FLOW, PAYLOADS, RUNS, SECRET, Database, File, Place, contents, fill
 
-from penstock.errors import Owned, StoreError, WrongKey
+from penstock.errors import Conflict, Owned, StoreError, WrongKey
+from penstock.ids import RunId
+from penstock.run.events import Event, WorkflowCompleted, WorkflowStarted
+from penstock.store.base import NewRun
 from penstock.store.rotation import Progress
-from penstock.store.sealed import new_key, seal_of, sealed_by
+from penstock.store.sealed import is_sealed, new_key, seal_of, sealed_by
 from penstock.store.sqlite.rotate import rotate
 
 OLD, NEW, THIRD = new_key(), new_key(), new_key()
@@ -183,3 +186,60 @@ def test_other_files_are_left_alone(path: Path) -> None:
     path.write_bytes(b"no database at all" * 100)
     with pytest.raises(StoreError):
         rotate(path, new=NEW)
+
+
+def new_run(name: str) -> tuple[NewRun, list[Event]]:
+    new = NewRun(run=RunId(name), workflow=FLOW, hash=FLOW.hash)
+    return new, [WorkflowStarted(1, 100.0, FLOW.name, FLOW.hash, {})]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [((OLD,), NEW), ((), NEW), ((OLD,), None)], ids=["other", "on", "off"]
+)
+def test_who_was_idle_while_the_key_was_changed_writes_nothing_with_the_old_one(
+    there: Place, before: tuple[str, ...], after: str | None
+) -> None:
+    there.at(before, fill)
+
+    async def scene(store: Any) -> None:
+        await asyncio.to_thread(there.rotate, old=before, new=after)
+        with pytest.raises(StoreError, match="key of the store was changed"):
+            await store.create(*new_run("late"))
+        with pytest.raises(StoreError, match="key of the store was changed"):
+            await store.reopen(RUNS[0])
+
+    there.at(before, scene)
+    keys = [after] if after else []
+    assert {sealed_by(value) for value in there.values() if is_sealed(value)} == (
+        {seal_of(keys).current} if keys else set()
+    )
+    assert len(there.at(keys, lambda store: store.runs())) == len(RUNS)
+
+
+def test_a_lease_that_had_run_out_is_worth_nothing_after_the_key_was_changed(path: Path) -> None:
+    there = File(path)
+    there.at([OLD], fill)
+
+    async def scene(store: Any) -> None:
+        journal = await store.reopen(RUNS[0])
+        there.change("UPDATE leases SET expires = 0")  # it was silent for long
+        await asyncio.to_thread(there.rotate, old=[OLD], new=NEW)
+        journal.append([WorkflowCompleted(4, 100.0, "succeeded", {})])
+        with contextlib.suppress(Conflict):
+            await journal.sync()
+
+    there.at([OLD], scene)
+    assert len(there.at([NEW], lambda store: store.load(RUNS[0]))) == 3
+
+
+def test_the_next_change_of_the_key_begins_like_the_first(there: Place) -> None:
+    there.at([OLD], fill)
+    there.rotate(old=[OLD], new=NEW)
+
+    there.at([THIRD, NEW], lambda store: store.create(*new_run("newer")))
+    there.at([THIRD, NEW], lambda store: store.create(*new_run("newest")))
+
+    there.rotate(old=[NEW], new=THIRD)
+    assert len(there.at([THIRD], lambda store: store.runs())) == len(RUNS) + 2
+    with pytest.raises(StoreError):
+        there.at([NEW, OLD], contents)

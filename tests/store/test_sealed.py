@@ -80,8 +80,8 @@ def test_the_same_payload_never_looks_the_same_twice() -> None:
 def test_another_key_is_a_wrong_key() -> None:
     sealed = Seal([KEY]).seal(b"text", *HERE)
 
-    for seal in (Seal([OTHER]), NoSeal()):
-        with pytest.raises(WrongKey):
+    for seal, said in ((Seal([OTHER]), "with another key"), (NoSeal(), "there is no key")):
+        with pytest.raises(WrongKey, match=said):
             seal.open(sealed, *HERE)
 
 

@@ -58,7 +58,8 @@ def test_what_was_written_is_read(box: Box) -> None:
 
     assert written["bytes"] == 8
     assert box("files:read", path="notes/a.txt")["text"] == "grüße\nmehr"
-    assert box("files:list_directory", path=".") == {"path": ".", "files": [], "folders": ["notes"]}
+    listed = {"path": ".", "files": [], "folders": ["notes"], "more": False}
+    assert box("files:list_directory", path=".") == listed
     assert box("files:list_directory", path="./notes")["files"] == ["notes/a.txt"]
     assert box("files:search", pattern="*.txt", text="mehr")["matches"] == [
         {"path": "notes/a.txt", "line": 2, "text": "mehr"}

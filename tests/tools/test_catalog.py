@@ -201,6 +201,17 @@ def test_a_plain_name_stays_plain() -> None:
     assert wire_name("a__b:c") != wire_name("a:b__c")
 
 
+@pytest.mark.parametrize(("one", "other"), [("a_:b", "a:_b"), ("a_:_b", "a__:b"), ("a_:b_", "a:_b_")])
+def test_where_a_server_ends_cannot_be_read_in_two_ways(one: str, other: str) -> None:
+    assert wire_name(one) != wire_name(other)
+
+
+def test_a_tool_cannot_take_the_name_that_another_one_got_by_its_hash() -> None:
+    hashed = wire_name("git:log.all")
+
+    assert wire_name(hashed.replace("__", ":", 1)) != hashed
+
+
 # --- pins ---
 
 

@@ -130,8 +130,7 @@ async def test_a_workflow_that_was_run_before_is_asked_about_once_its_tool_has_c
     async with opened() as penstock:
         assert (await (await penstock.start(file)).result()).status == "succeeded"
         await (await penstock.start(change)).result()
-        assert await settled(lambda: penstock.tools.pool.upstreams["good"]._stale)
-        await penstock.tools.start()
+        assert await settled(lambda: penstock.tools.changes != [])  # it was said, and so it was asked
         run = await penstock.start(file)
         question = await asked(run)
         await run.send(Decide(decision=question.decision, verb="approve"))

@@ -32,7 +32,8 @@ class Site(http.server.BaseHTTPRequestHandler):
             self.end_headers()
             return
         self.send_response(200)
-        self.send_header("Content-Type", "text/plain; charset=utf-8")
+        letters = "made-up" if self.path == "/odd" else "utf-8"
+        self.send_header("Content-Type", f"text/plain; charset={letters}")
         bomb = self.path == "/bomb"
         if bomb:
             self.send_header("Content-Encoding", "gzip")
@@ -110,6 +111,10 @@ def test_a_page_is_fetched(site: Served) -> None:
 
 def test_a_redirect_within_what_is_allowed_is_followed(site: Served) -> None:
     assert wait(Http(open_to(site.at)).get(f"http://{site.at}/to//page"))["text"] == "grüße None"
+
+
+def test_a_page_whose_letters_nobody_knows_is_read_as_utf_8(site: Served) -> None:
+    assert wait(Http(open_to(site.at)).get(f"http://{site.at}/odd"))["text"] == "grüße None"
 
 
 @pytest.mark.parametrize("target", ["http://{at}/", "//{at}/", "http://[::ffff:127.0.0.2]:{port}/"])

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from serving import VARIABLES, faults
 
-import penstock as ps
 from penstock.planner.finder import ToolFinder
 from penstock.testing import mcp_faults
 from penstock.tools.catalog import Servers, ToolCatalog
 from penstock.tools.keep import MemoryKeep
+from penstock.tools.listings import Listings
+from penstock.tools.mcp.base import Definition, Listing
 from penstock.tools.mcp.config import Server
 from penstock.tools.mcp.session import INSTRUCTIONS
 
@@ -45,7 +46,7 @@ async def test_a_tool_is_found_by_what_its_server_is_for_and_a_long_speech_is_cu
     tools = ToolCatalog(servers=Servers(servers, variables=VARIABLES))
     try:
         await tools.start()
-        finder = ToolFinder(tools, embedder=lambda: None, about=tools.about)
+        finder = ToolFinder(tools, embedder=lambda: None)
 
         found = await finder.find("send a dunning letter", limit=3, schemas=True)
 
@@ -57,20 +58,21 @@ async def test_a_tool_is_found_by_what_its_server_is_for_and_a_long_speech_is_cu
 
 
 async def test_a_server_that_says_something_else_is_found_by_that() -> None:
-    tools, now = ToolCatalog(), [0.0]
-    for name in ("attic", "cellar", "garden"):
-        tools.add(ps.tool(id=f"{name}:play")(lambda: None))
-    about = {"attic": "bassoons and oboes", "cellar": "drums"}
-    finder = ToolFinder(
-        tools, embedder=lambda: None, about=lambda server: about.get(server, ""), clock=lambda: now[0]
-    )
-    before = await finder.ranked("bassoons", limit=1)
+    servers = {"attic": says("attic", "Drums."), "cellar": says("cellar", "Bassoons and oboes.")}
+    remembered = MemoryKeep()
+    for name, about in (("attic", "Bassoons and oboes."), ("cellar", "Drums.")):
+        said = Listing((Definition("record_0_look_up"),), instructions=about)
+        Listings(remembered).put(servers[name], said)
+    tools = ToolCatalog(servers=Servers(servers, variables=VARIABLES, listings=remembered, pinning="off"))
+    finder = ToolFinder(tools, embedder=lambda: None)
+    try:
+        before = await finder.ranked("bassoons", limit=1)
+        await tools.start()
+        after = await finder.ranked("bassoons", limit=1)
+    finally:
+        await tools.close()
 
-    about |= {"attic": "drums", "cellar": "bassoons and oboes"}
-    now[0] = 60.0
-    after = await finder.ranked("bassoons", limit=1)
-
-    assert [before[0].id, after[0].id] == ["attic:play", "cellar:play"]
+    assert [before[0].id, after[0].id] == ["attic:record_0_look_up", "cellar:record_0_look_up"]
 
 
 def test_the_servers_are_listed_with_what_they_say_on_one_line(tmp_path: Path) -> None:

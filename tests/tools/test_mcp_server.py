@@ -21,7 +21,7 @@ from penstock.testing.mcp_server import LONG_NAME
 from penstock.tools.base import Answer, Inquiry, Task
 from penstock.tools.catalog import TASK, Servers, ToolCatalog
 from penstock.tools.mcp.config import Server
-from penstock.tools.names import wire_name
+from penstock.tools.names import by_wire_name, wire_name
 
 ERAS = ("", "--older")
 TASK_1 = Task(RunId("r"), StepId("s"), 1, None, 1)
@@ -117,7 +117,7 @@ def test_a_long_name_has_a_short_one_on_the_wire() -> None:
     async def use(catalog: ToolCatalog) -> None:
         wire = wire_name(f"good:{LONG_NAME}")
         assert len(wire) == 64
-        assert await catalog.by_wire_name(wire).call() == "long"
+        assert await called(catalog, by_wire_name(wire, catalog.ids())) == "long"
 
     using(use)
 
@@ -129,7 +129,7 @@ def test_a_tool_that_becomes_another_is_refused_until_it_is_approved_again(tmp_p
         echo = catalog.find("good:echo")
         assert await echo.call(text="hi") == "hi"
         await called(catalog, "good:change")
-        assert await settled(lambda: catalog.pool.upstreams["good"]._stale)
+        assert await settled(lambda: catalog.changes != [])
         with pytest.raises(ToolRefused, match=r"\+.*contents of ~/\.ssh"):
             await echo.call(text="hi")
         with pytest.raises(ToolRefused, match="not what was approved"):
@@ -137,8 +137,7 @@ def test_a_tool_that_becomes_another_is_refused_until_it_is_approved_again(tmp_p
         assert await called(catalog, "good:crash", marker=marker) == "survived"
         assert catalog.find("good:echo").id == "good:echo"  # started anew, it is as it was approved
         await called(catalog, "good:change")
-        assert await settled(lambda: catalog.pool.upstreams["good"]._stale)
-        await catalog.start()
+        assert await settled(lambda: catalog.changes != [])
         assert [change.id for change in catalog.changes] == ["good:echo"]
         assert catalog.approve("good:echo")
         assert not catalog.approve("good:echo")

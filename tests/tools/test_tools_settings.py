@@ -95,6 +95,14 @@ def test_everything_that_can_be_said(folder: Path) -> None:
         ("[tools.shell]\ncommands = true", "penstock.toml:2: tools.shell.commands: must be a list of texts"),
         ("[tools.servers]\nmax_bytes = 1", "penstock.toml:2: tools.servers.max_bytes: must be a number from"),
         ("[tools]\nfiles = []", "penstock.toml:2: tools.files: must be a table"),
+        (
+            "[tools]\ndeny = ['git__push']",
+            "penstock.toml:2: tools.deny: 'git__push' fits no tool (write SERVER:TOOL, such as git:push)",
+        ),
+        (
+            "[tools.timeouts]\ngit = 1",
+            "tools.timeouts: 'git' fits no tool (write SERVER:TOOL, such as git:*)",
+        ),
         ("stroe = 'x'", "penstock.toml:1: stroe: unknown setting (did you mean 'store'?)"),
     ],
 )

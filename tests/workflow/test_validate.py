@@ -335,6 +335,9 @@ def test_a_number_out_of_range_is_refused(parts: dict[str, Any], where: str) -> 
         (Config(budget=Budget(tokens=-1)), "budget.tokens"),
         (Config(ail=Ail(timeout=0)), "ail.timeout"),
         (Config(agents={"x": AgentSpec(max_turns=0)}), "agents.x.max_turns"),
+        (Config(retention={"checkpoints": -1}), "retention.checkpoints"),
+        (Config(retention={"messages": "many"}), "retention.messages"),
+        (Config(retention={"checkpoint": 5}), "retention.checkpoint"),
     ],
 )
 def test_a_number_in_config_out_of_range_is_refused(config: Config, where: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn
 
 from penstock.cli import exits, stores
+from penstock.errors import Owned
 
 if TYPE_CHECKING:
     from penstock.app import Penstock, RunHandle
@@ -17,10 +18,17 @@ def refuse_if_running(found: RunRecord, url: str) -> None:
     if found.owner and found.status == "running":
         pause = stores.line("send", found.run, url, "pause")
         abort = stores.line("abort", found.run, url)
+        force = stores.line("fork", found.run, url, "--force")
         raise exits.Refused(
             f"run {found.run} is running, driven by {found.owner}; "
-            f"pause it ({pause}) or stop it ({abort}) first, or fork it all the same with --force"
+            f"pause it ({pause}) or stop it ({abort}) first, or fork it all the same ({force})"
         )
+
+
+def owned(error: Owned, url: str) -> exits.Refused:
+    """Somebody else drives it: there is still something that can be done from here."""
+    watch, send = (stores.line(verb, error.run, url) for verb in ("watch", "send"))
+    return exits.Refused(f"{error}; {watch} follows it, {send} … steers it")
 
 
 async def branched(penstock: Penstock, run: RunHandle) -> Begun:

@@ -114,7 +114,7 @@ class _Out:
 
         chosen = [event for event in batch if not self._wanted or wire_name(event) in self._wanted]
         if self._json:
-            for event in await whole(self._penstock.store, self._run, chosen):
+            async for event in whole(self._penstock.store, self._run, chosen):
                 sys.stdout.buffer.write(json_line(to_wire(self._run, event)))
         elif chosen:
             if self._started is None:

@@ -22,7 +22,7 @@ from penstock.engines.stream import Gap
 from penstock.errors import PenstockError
 from penstock.ids import FOLLOWS
 from penstock.run.commands import Abort
-from penstock.run.events import DecisionRequired, Event
+from penstock.run.events import DecisionRequired, Event, WorkflowPaused
 from penstock.run.state import Run
 
 PATIENCE = 0.5
@@ -48,6 +48,10 @@ class Audience(Protocol):
     async def open(self, begun: Begun) -> None: ...
 
     def put(self, event: Event) -> None: ...
+
+    def stalled(self, pause: WorkflowPaused) -> None:
+        """The store cannot be written: no event is told before it can, not even this one."""
+        ...
 
     def wants(self, asked: Sequence[DecisionRequired]) -> bool:
         """Whether there is somebody to put one of these to, now."""
@@ -150,6 +154,7 @@ async def _tell(penstock: Penstock, begun: Begun, after: int, audience: Audience
             audience.put(event)
             seen = event.seq
         waits.cancel()
+        minds.cancel()
 
     async def wait() -> None:
         while True:
@@ -163,14 +168,28 @@ async def _tell(penstock: Penstock, begun: Begun, after: int, audience: Audience
             if waiting.stuck(penstock.engine, run.id) or begun.rests:
                 break
         tells.cancel()
+        minds.cancel()
+
+    async def mind() -> None:
+        while True:
+            await waiting.until(lambda: stalled(run))
+            state = run.state
+            audience.stalled(WorkflowPaused(state.seq, state.at, state.reason, "storage"))
+            await waiting.until(lambda: not stalled(run))
 
     try:
         async with asyncio.TaskGroup() as group:
             tells = group.create_task(tell(), name="penstock-tell")
             waits = group.create_task(wait(), name="penstock-wait")
+            minds = group.create_task(mind(), name="penstock-mind")
     except* Exception as errors:  # noqa: BLE001 - only taken out of its group
         raise errors.exceptions[0] from None
     return seen, not tells.cancelled()
+
+
+def stalled(run: RunHandle) -> bool:
+    """Whether the run waits for its store."""
+    return "storage" in run.state.pauses
 
 
 class _Stopper:
@@ -191,6 +210,11 @@ class _Stopper:
     def _send(self) -> None:
         if self._sending is None:
             self._sending = self._loop.create_task(self._abort())
+            if stalled(self._run):
+                exits.say(
+                    "the run stops when the store can be written again; the same signal a second time "
+                    "leaves at once, and the run can be resumed from what was written"
+                )
 
     async def _abort(self) -> None:
         with contextlib.suppress(PenstockError):  # refused: the run is over already

@@ -11,12 +11,10 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 
 from penstock.cli import exits
+from penstock.settings import BEHIND
 
 OURS: Final = "penstock"
 """The name of our entry."""
-
-BEHIND: Final = "penstock.mcp.json"
-"""The file that the moved servers are in, in the folder that Penstock works in."""
 
 
 class Client(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, cast
@@ -21,7 +22,11 @@ if TYPE_CHECKING:
 
 MODES: Final = ("auto", "always", "never")
 STARTING: Final = 8.0
-"""Seconds that a search waits for servers that are only just starting."""
+"""Seconds that a search waits for servers of which nobody knows yet what they offer."""
+
+LATER: Final = 5.0
+"""Seconds after which servers that are remembered are asked again: the first answers come from memory,
+and a processor that starts twenty runtimes has no time for them."""
 
 mcp = typer.Typer(rich_markup_mode=None, no_args_is_help=False, add_completion=False)
 mcp.command("install")(install.install)
@@ -60,6 +65,7 @@ def serve(
         raise typer.BadParameter(f"{expose!r} is not one of {', '.join(MODES)}", param_hint="--expose")
     if folder:
         _enter(folder)
+    gc.disable()  # what is made from here on stays: looking through it again and again finds nothing to free
     penstock = offered.opened(store, servers, tools)
     spend = offered.budget(window, share)
     from penstock.planner.context import Exposure
@@ -108,9 +114,13 @@ async def _serve(
 
     interrupts.stop = heard
     starting = loop.create_task(_start(penstock), name="penstock-servers")
+    asking = loop.create_task(_ask_again(penstock, starting), name="penstock-servers-again")
 
-    async def before() -> None:
+    async def before() -> list[str]:
+        if starting.done():
+            return []
         await asyncio.wait([starting], timeout=STARTING)
+        return [] if starting.done() else penstock.tools.unasked()
 
     finder = offered.finder(penstock, spend, before=before)
     serving = loop.create_task(_served(penstock, finder, direct, http, stop), name="penstock-gateway")
@@ -120,23 +130,48 @@ async def _serve(
         if serving.done():
             serving.result()
     finally:
-        stopping.cancel()
-        starting.cancel()
+        for task in (stopping, starting, asking):
+            task.cancel()
         await let_go(penstock.engine)
         await penstock.close()
 
 
 async def _start(penstock: Penstock) -> None:
-    """Learn what the servers offer now, all at once; what cannot be started is said, and the rest works."""
+    """Ask those servers that never were, all at once; what cannot be started is said, and the rest works."""
     for problem in penstock.tools.servers.problems:
         exits.say(str(problem))
-    if penstock.tools.servers.known:
-        await penstock.tools.start(watch=_told)
+    if unasked := penstock.tools.unasked():
+        await penstock.tools.start(unasked, watch=_told)
+
+
+async def _ask_again(penstock: Penstock, starting: asyncio.Task[None]) -> None:
+    """Learn what the others offer now, one after the other, behind whoever is being served meanwhile."""
+    import asyncio
+
+    asked = set(penstock.tools.unasked())
+    await asyncio.wait([starting])
+    await asyncio.sleep(LATER)
+    for name in penstock.tools.servers.known:
+        if name not in asked:
+            await penstock.tools.start([name], watch=_told)
 
 
 def _told(one: Progress) -> None:
     if one.state != "starting":
-        exits.say(f"{one.server}: {one.error or f'{one.tools} tools in {one.seconds:.1f} s'}")
+        count = "1 tool" if one.tools == 1 else f"{one.tools} tools"
+        exits.say(f"{one.server}: {one.error or f'{count} in {one.seconds:.1f} s'}")
+
+
+async def _asked(penstock: Penstock, direct: Exposure) -> None:
+    """Clients ask once which tools there are: what is to be shown to them has to be known by then."""
+    import asyncio
+    from contextlib import suppress
+
+    with suppress(TimeoutError):
+        async with asyncio.timeout(STARTING):
+            await penstock.tools.ready(direct.wanted)
+    for id, why in direct.missing().items():
+        exits.say(f"--pin {id}: {why}")
 
 
 async def _served(
@@ -151,6 +186,8 @@ async def _served(
     from penstock.gateway.troubles import troubles
 
     own = offered.own_folder(penstock)
+    if direct is not None:
+        await _asked(penstock, direct)
     gateway = Gateway(
         penstock,
         finder,
@@ -160,6 +197,8 @@ async def _served(
         flows=Flows(Path()),
         troubles=partial(troubles, penstock.tools),
     )
+    gc.freeze()
+    gc.enable()
     if not http:
         await serve_stdio(gateway)
         return

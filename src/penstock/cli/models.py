@@ -10,7 +10,9 @@ import typer
 from penstock.cli import exits, stores
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from collections.abc import Sequence
+
+    from rich.console import Console, RenderableType
 
     from penstock.models.assemble import Assembled
     from penstock.models.catalog import Catalog
@@ -22,6 +24,9 @@ models = typer.Typer(rich_markup_mode=None, no_args_is_help=False, add_completio
 Json = Annotated[bool, typer.Option("--json", help="One JSON object for each model.")]
 
 COLOURS = {"well": "green", "busy": "yellow", "limited": "yellow", "recovering": "yellow", "open": "red"}
+WIDE = 1_000
+"""Columns where nobody looks at a screen: a line is whole."""
+
 PERIOD = 0.5
 """Seconds between two looks."""
 
@@ -49,7 +54,7 @@ def show(
         elif json:
             _write(_all(router, catalog))
         else:
-            _print(_screen(router))
+            _print(router)
             _print_found(router, catalog)
             if router.trouble:
                 exits.say(f"nothing is shared with other processes: {router.trouble}")
@@ -60,7 +65,12 @@ def show(
 @models.command("test")
 @exits.guarded
 def ask_each(
-    model: Annotated[str, typer.Argument(help="Only this one, as provider/model.", metavar="MODEL")] = "",
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="Only this one, as provider/model; also one that no tier names.", metavar="MODEL"
+        ),
+    ] = "",
     within: Annotated[float, typer.Option(help="Seconds that each may take.", min=0.1)] = 30.0,
     json: Json = False,
     store: stores.Url = "",
@@ -73,17 +83,14 @@ def ask_each(
 
     configuration, catalog = _configured(store)
     router = _router(configuration, catalog)
-    known = [one.name for one in router.report()]
-    if model and model not in known:
-        from penstock.workflow.findings import did_you_mean
-
+    if model and (why := router.unknown(model=model)):
         _close(router)
-        hint = did_you_mean(model, known) or f"there are {', '.join(known) or 'none'}"
-        raise exits.Refused(f"no tier names {model!r} ({hint})")
+        raise exits.Refused(why)
+    names = [model] if model else [one.name for one in router.report()]
 
     async def go() -> list[dict[str, Any]]:
         try:
-            asked = [router.test(name, within=within) for name in ([model] if model else known)]
+            asked = [router.test(name, within=within) for name in names]
             return [one.plain() for one in await asyncio.gather(*asked)]
         finally:
             await router.close()
@@ -138,25 +145,39 @@ def _write(rows: list[dict[str, Any]]) -> None:
 # --- for people ---
 
 
-def _screen(router: Assembled) -> RenderableType:
+def _screen(router: Assembled, console: Console) -> RenderableType:
+    """All models in a table. On a narrow screen, what there is to say of each stands below it."""
     from rich.console import Group
+    from rich.text import Text
+
+    found = router.report()
+    health = Text(f"system health {router.system_health():.0%}")
+    wide = _table(found, notes=True)
+    if console.measure(wide, options=console.options.update(width=WIDE)).maximum <= console.width:
+        return Group(wide, health)
+    told = [(one.name, ", ".join(filter(None, (_left(one), _note(one))))) for one in found]
+    notes = [Text(f"{name}: {said}", "dim") for name, said in told if said]
+    return Group(_table(found, notes=False), *notes, health)
+
+
+def _table(found: Sequence[ModelReport], *, notes: bool) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False)
-    for name in ("model", "tier", "status", "success", "p50", "p95", "p99", "left", "note"):
-        table.add_column(name, justify="right" if name in ("success", "p50", "p95", "p99") else "left")
-    for one in router.report():
+    figures = ("success", "p50", "p95", "p99")
+    for name in ("model", "tier", "status", *figures, *(("left", "note") if notes else ())):
+        table.add_column(name, justify="right" if name in figures else "left", no_wrap=True)
+    for one in found:
         table.add_row(
             one.name,
             ", ".join(one.tiers),
             Text(one.status, COLOURS.get(one.status, "dim")),
             f"{one.success:.0%}" if one.calls else "–",
             *(_seconds(figure) for figure in (one.p50, one.p95, one.p99)),
-            _left(one),
-            Text(_note(one), "dim"),
+            *((_left(one), Text(_note(one), "dim")) if notes else ()),
         )
-    return Group(table, Text(f"system health {router.system_health():.0%}"))
+    return table
 
 
 def _left(one: ModelReport) -> str:
@@ -168,7 +189,8 @@ def _note(one: ModelReport) -> str:
 
     parts = [one.why]
     if one.probe_in is not None:
-        parts.append(f"next look in {one.probe_in:.0f} s")
+        soon = f"in {one.probe_in:.0f} s" if one.probe_in >= 1 else "with the next call"
+        parts.append(f"next look {soon}")
     if one.throttled:
         parts.append(f"{one.throttled:.0%} of calls kept back")
     return one_line(", ".join(filter(None, parts)))
@@ -180,11 +202,13 @@ def _seconds(figure: float | None) -> str:
     return "–" if figure is None else span(figure)
 
 
-def _print(screen: RenderableType) -> None:
+def _print(router: Assembled) -> None:
     from penstock.cli.paper import Paper
 
     paper = Paper()
-    paper.print(screen, soft_wrap=not paper.is_terminal)
+    if not paper.is_terminal:
+        paper.width = WIDE
+    paper.print(_screen(router, paper))
 
 
 def _print_found(router: Assembled, catalog: Catalog) -> None:
@@ -214,10 +238,10 @@ def _watch(router: Assembled, *, json: bool) -> None:
             time.sleep(PERIOD)
     from rich.live import Live
 
-    with Live(_screen(router), auto_refresh=False, transient=False) as live:
+    with Live(auto_refresh=False, transient=False) as live:
         while True:
+            live.update(_screen(router, live.console), refresh=True)
             time.sleep(PERIOD)
-            live.update(_screen(router), refresh=True)
 
 
 def _line(one: dict[str, Any]) -> str:

@@ -21,7 +21,11 @@ _NOTED: Final = "__penstock_tool__"
 
 Servers = Annotated[
     str,
-    typer.Option("--servers", help="The file that names the MCP servers; else .mcp.json.", metavar="FILE"),
+    typer.Option(
+        "--servers",
+        help="The file that names the MCP servers; else penstock.mcp.json or .mcp.json.",
+        metavar="FILE",
+    ),
 ]
 Functions = Annotated[
     str, typer.Option("--tools", help="A Python file whose @tool functions are offered, too.", metavar="FILE")
@@ -48,6 +52,9 @@ def opened(store: str, servers: str, functions: str) -> Penstock:
 def with_tools(servers: str, functions: str, work: Callable[[Penstock], Awaitable[T]]) -> T:
     """Do something with all the tools, and leave nothing running."""
     import asyncio
+    import gc
+
+    gc.disable()  # the process ends with its answer: looking through ten thousand tools frees nothing
 
     async def go() -> T:
         penstock = opened("memory:", servers, functions)
@@ -81,9 +88,7 @@ def finder(penstock: Penstock, spend: Budget, **more: Any) -> ToolFinder:
     if configuration.embedding != "embedded":
         embedder()  # says at once what is not installed; a model is loaded by the first search
     kept = own_folder(penstock) / "vectors.npz"
-    return ToolFinder(
-        penstock.tools, budget=spend, embedder=embedder, kept=kept, about=penstock.tools.about, **more
-    )
+    return ToolFinder(penstock.tools, budget=spend, embedder=embedder, kept=kept, **more)
 
 
 def own_folder(penstock: Penstock) -> Path:

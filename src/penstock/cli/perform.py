@@ -27,7 +27,7 @@ from penstock.engines.drive import Drive
 from penstock.errors import CommandRejected
 from penstock.ids import DecisionId, RunId, StepId, child_id
 from penstock.run import asking
-from penstock.run.events import DecisionRequired, Event
+from penstock.run.events import DecisionRequired, Event, WorkflowPaused
 from penstock.run.state import SUCCEEDED
 
 SHOWN = 10
@@ -92,6 +92,8 @@ class Stage:
         self._records: list[Outlet] = []
         self._screen: Outlet | None = None
         self._view: View | None = None
+        self._ahead = False
+        """Whether a pause is on the screen that no event has told of yet."""
         self._left: set[DecisionId] = set()
         """Questions that the person has seen, and left open."""
 
@@ -119,8 +121,17 @@ class Stage:
     def put(self, event: Event) -> None:
         for outlet in self._records:
             outlet.put(event)
-        if self._screen is not None:
+        if self._ahead and isinstance(event, WorkflowPaused) and event.by == "storage":
+            self._ahead = False
+        elif self._screen is not None:
             self._screen.put(event)
+
+    def stalled(self, pause: WorkflowPaused) -> None:
+        if self._screen is not None:
+            self._ahead = True
+            self._screen.put(pause)
+        else:
+            exits.say(f"paused: {pause.reason}")
 
     def wants(self, asked: Sequence[DecisionRequired]) -> bool:
         """Whether there is a question that the person at the terminal has not seen yet."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli import exits, stores
+from penstock.errors import Owned
 
 if TYPE_CHECKING:
     from penstock.app import Penstock, RunHandle
@@ -75,10 +76,15 @@ class _Wish:
 
     def on(self, stage: Stage) -> Begin:
         async def begin() -> Begun:
+            from penstock.cli import again
+
             found = await stores.find(self._penstock, self._name)
-            if self._definition is Definition.CURRENT:
-                return await self._with_current(found, stage)
-            return await self._with_pinned(found)
+            try:
+                if self._definition is Definition.CURRENT:
+                    return await self._with_current(found, stage)
+                return await self._with_pinned(found)
+            except Owned as error:
+                raise again.owned(error, self._url) from None
 
         return begin
 
@@ -103,11 +109,14 @@ class _Wish:
         from penstock.cli import again
 
         if found.owner:
-            from penstock.errors import Owned
-
             raise Owned(found.run, found.owner)
         source = _current(found)
-        difference = await self._penstock.compare(found.run, source)
+        at = step = None
+        if self._point.startswith(CHECKPOINT):
+            at = await _checkpoint(self._penstock, found, self._point.removeprefix(CHECKPOINT))
+        elif self._point not in ("", FAILED):
+            step = self._point
+        difference = await self._penstock.compare(found.run, source, at=at, step=step)
         if difference.same:
             exits.say(f"{found.source} has not changed since run {found.run} was started")
             return await self._with_pinned(found)
@@ -118,11 +127,6 @@ class _Wish:
                 raise exits.Refused("nothing was run; --yes goes on without asking")
             if not await ask.sure(f"Go on as a new run? Run {found.run} stays as it is."):
                 raise exits.Refused("nothing was run")
-        at = step = None
-        if self._point.startswith(CHECKPOINT):
-            at = await _checkpoint(self._penstock, found, self._point.removeprefix(CHECKPOINT))
-        elif self._point not in ("", FAILED):
-            step = self._point
         return await again.branched(
             self._penstock, await self._penstock.fork(found.run, at=at, step=step, flow=source)
         )
@@ -186,6 +190,7 @@ def _tell(found: RunRecord, difference: Difference) -> None:
         ("changed", difference.changed, ""),
         ("added", difference.added, ""),
         ("removed", difference.removed, ""),
+        ("besides", difference.other, "changes nothing that is finished"),
         ("kept", difference.kept, "finished, and taken over"),
         ("to run", difference.again, "again, or for the first time"),
     ):

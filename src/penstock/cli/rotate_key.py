@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from penstock.cli import exits, stores
+from penstock.errors import Owned
 
 if TYPE_CHECKING:
     from penstock.store.rotation import Progress
@@ -45,7 +46,11 @@ def rotate_key(
             "there is no key: set PENSTOCK_KEY=NEW,OLD, of which the first seals and all of them open"
         )
     new, old = (None, keys) if plain else (keys[0], keys[1:])
-    touched = _rotated(configuration.store, new, old, dry_run=dry_run)
+    try:
+        touched = _rotated(configuration.store, new, old, dry_run=dry_run)
+    except Owned as error:
+        abort = stores.line("abort", error.run, store)
+        raise exits.Refused(f"{error}; let it end, or stop it ({abort}), and try again") from None
     if json:
         from penstock.cli.outlets import json_line
 

@@ -123,6 +123,7 @@ def _print_checkpoints(kept: list[CheckpointRecord], *, json: bool) -> None:
 
     if not kept and not json:
         exits.say("it has no checkpoints")
+    wide = max((len(one.checkpoint) for one in kept), default=0)
     for one in kept:
         if json:
             from penstock.cli.outlets import json_line
@@ -133,7 +134,9 @@ def _print_checkpoints(kept: list[CheckpointRecord], *, json: bool) -> None:
             }  # fmt: skip
             sys.stdout.buffer.write(json_line(data))
         else:
-            print(f"{one.checkpoint}  event {one.seq:>6,}  layer {one.layer:>3,}  {size(one.size):>9}")
+            print(
+                f"{one.checkpoint:<{wide}}  event {one.seq:>6,}  layer {one.layer:>3,}  {size(one.size):>9}"
+            )
 
 
 def _print(saved: Record, *, limit: int) -> None:

@@ -47,11 +47,15 @@ class NoStore(Refused):
 
 def opened(url: str, *, new: bool = False) -> Penstock:
     """Penstock with the store that is meant. Only with `new` may the store be made."""
+    import logging
+
     from penstock import app, settings
 
     configuration = settings.read(store=url or None)
     if not new:
         check_there(configuration.store)
+    # What a lost connection means for a run is said in its own words; the driver's would only puzzle.
+    logging.getLogger("psycopg").addHandler(logging.NullHandler())
     return app.Penstock(configuration)
 
 

@@ -37,7 +37,7 @@ async def started(penstock: Penstock, servers: list[str] | None = None) -> list[
 
 def _told(one: Progress) -> None:
     if one.state == "ready":
-        exits.say(f"{one.server}: {one.tools} tools in {one.seconds:.1f} s")
+        exits.say(f"{one.server}: {_tools(one.tools)} in {one.seconds:.1f} s")
 
 
 def accounts(penstock: Penstock) -> list[Account]:
@@ -158,8 +158,11 @@ def servers(json: Json = False, servers: offered.Servers = "") -> None:
     """List the servers: where each one is configured, how it is reached, and how it is doing."""
 
     async def go(penstock: Penstock) -> list[dict[str, Any]]:
+        known = penstock.tools.servers
         ended = {one.server: one for one in await started(penstock)}
-        return [_server_row(penstock, one, ended[one.name]) for one in penstock.tools.servers.known.values()]
+        if not known.known and not known.problems:
+            exits.say(f"there are no servers yet: name them in {penstock.settings.mcp}")
+        return [_server_row(penstock, one, ended[one.name]) for one in known.known.values()]
 
     rows = offered.with_tools(servers, "", go)
     if json:
@@ -171,13 +174,15 @@ def servers(json: Json = False, servers: offered.Servers = "") -> None:
 
     for each in rows:
         hidden = ", ".join(f"{name}=***" for name in (*each["env"], *each["headers"]))
-        state = f"{each['tools']} tools" if each["state"] == "ready" else each["state"]
+        state = _tools(each["tools"]) if each["state"] == "ready" else each["state"]
         parts = [f"{each['name']:<16}", f"{state:<10}", each["file"], one_line(each["written"]), hidden]
         print("  ".join(part for part in parts if part).rstrip())
         if each["about"]:
             print(f"  says: {one_line(each['about'])[:SAID]}")
-    if not rows:
-        exits.say("there are no servers yet: name them in .mcp.json")
+
+
+def _tools(count: int) -> str:
+    return "1 tool" if count == 1 else f"{count} tools"
 
 
 def _server_row(penstock: Penstock, server: Server, ended: Progress) -> dict[str, Any]:

@@ -6,6 +6,7 @@ One tool in full, approval and servers are in `tool_accounts`.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -54,7 +55,7 @@ def show(
     width = min(WIDEST, max((len(row["id"]) for row in rows), default=0))
     for row in rows:
         what = row["trouble"] or row["description"]
-        print(f"{row['id']:<{width}}  {row['effect']:<11}  {row['state']:<7}  {_brief(what)}".rstrip())
+        print(f"{row['id']:<{width}}  {row['effect']:<11}  {row['state']:<8}  {_brief(what)}".rstrip())
     if not rows:
         exits.say("there are no tools yet: name servers in .mcp.json")
 
@@ -70,23 +71,31 @@ def search(
     window: offered.Window = offered.WINDOW,
     share: offered.Share = offered.SHARE,
 ) -> None:
-    """Find the tools that fit a request, the best first."""
+    """Find the tools that fit a request, the best first.
 
-    async def find(penstock: Penstock) -> list[dict[str, Any]]:
-        await tool_accounts.started(penstock)
+    Of servers that were asked before, what they said then is searched; `penstock tools` asks them all again.
+    """
+
+    async def find(penstock: Penstock) -> Mapping[str, Any]:
+        await tool_accounts.started(penstock, penstock.tools.unasked())
         finder = offered.finder(penstock, offered.budget(window, share))
-        found = await finder.find(request, limit=limit, schemas=False)
-        rows: list[dict[str, Any]] = list(found["tools"])
-        return rows
+        return await finder.find(request, limit=limit, schemas=False)
 
-    rows = offered.with_tools(servers, functions, find)
+    found = offered.with_tools(servers, functions, find)
+    rows: list[dict[str, Any]] = list(found["tools"])
+    if left := found.get("left_out"):
+        exits.say(
+            f"{len(left)} more did not fit into {found['budget']['available']:,} tokens: {', '.join(left)}"
+        )
+    elif "hint" in found:
+        exits.say(f"{request!r}: {found['hint']}")
     if json:
         _write(rows)
         return
     width = min(WIDEST, max((len(row["id"]) for row in rows), default=0))
     for row in rows:
         print(f"{row['score']:6.2f}  {row['id']:<{width}}  {_brief(row['description'])}".rstrip())
-    if not rows:
+    if not found["of"]:
         exits.say("there are no tools yet: name servers in .mcp.json")
 
 

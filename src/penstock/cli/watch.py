@@ -60,8 +60,12 @@ async def _watch(penstock: Penstock, name: str, *, json: bool, url: str) -> int:
     code = exits.OK
     try:
         async for batch in tail(penstock.store, found.run, looked=driven.look):
-            for event in await whole(penstock.store, found.run, batch) if json else batch:
-                outlet.put(event)
+            if json:
+                async for event in whole(penstock.store, found.run, batch):
+                    outlet.put(event)
+            else:
+                for event in batch:
+                    outlet.put(event)
         summary, code = await _end(penstock, found)
     finally:
         outlet.close(summary)

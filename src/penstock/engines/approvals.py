@@ -33,17 +33,18 @@ class Approvals:
         """Make a call ready to be shown to whoever approves it."""
         i, at = effect.step, (effect.iteration, effect.item, effect.attempt)
         drive = self._drive
+        work = drive.tasks.work(i)
         try:
             args, _ = as_json(await drive.tasks.arguments(effect))
+            _check(work, args)
         except TaskFailure as error:
             said = drive.engine.clean(str(error))
             drive.tell(CallPrepared(i, {}, "", *at, said, error.kind))
             return
-        work = drive.tasks.work(i)
         harmless = work.asks is not None and not work.asks(args)
-        call = self._call(work, i, args)
-        digest, takes = self._digest(effect, call), work.changes(args)
-        drive.tell(CallPrepared(i, call, digest, *at, harmless=harmless, takes=takes))
+        call = self.call(work, i, args)
+        digest, takes, kind = self._digest(effect, call), work.changes(args), drive.tasks.effect_of(effect)
+        drive.tell(CallPrepared(i, call, digest, *at, harmless=harmless, takes=takes, effect=kind))
 
     def check(self, work: Work, effect: StartTask, args: dict[str, Any]) -> None:
         """What was approved is this call and no other. The last word before it is made."""
@@ -52,15 +53,17 @@ class Approvals:
         if work.asks is not None and not work.asks(args):
             return
         args = as_json(args)[0]
-        call = self._call(work, effect.step, args)
+        call = self.call(work, effect.step, args)
         digest = self._digest(effect, call)
         if self._run.approved.get(place(effect.step, effect.item)) != digest:
+            _check(work, args)
             at = (effect.iteration, effect.item, effect.attempt)
-            raise AnotherCall(CallPrepared(effect.step, call, digest, *at, takes=work.changes(args)))
+            takes, kind = work.changes(args), self._drive.tasks.effect_of(effect)
+            raise AnotherCall(CallPrepared(effect.step, call, digest, *at, takes=takes, effect=kind))
         if work.approved is not None:
             work.approved()
 
-    def _call(self, work: Work, i: int, args: dict[str, Any]) -> dict[str, Any]:
+    def call(self, work: Work, i: int, args: dict[str, Any]) -> dict[str, Any]:
         """A call as a person is shown it."""
         uses = self._run.graph.workflow.steps[i].uses
         call = work.shown(args) if work.shown is not None else {"uses": uses, "args": args}
@@ -73,3 +76,9 @@ class Approvals:
             run=run.id, step=run.graph.ids[effect.step], iteration=effect.iteration, item=effect.item,
             uses=call["uses"] + call.get("changed", ""), args=call["args"],
         )  # fmt: skip
+
+
+def _check(work: Work, args: dict[str, Any]) -> None:
+    """Nobody is asked about a call that cannot be made: raises what its task would fail with."""
+    if work.check is not None:
+        work.check(dict(args))

@@ -15,7 +15,7 @@ from penstock.run.events import DecisionRequired, Event
 from penstock.run.release import counts_as_failed
 from penstock.run.state import PHASES, Run
 from penstock.run.usage import used
-from penstock.steps.base import Prepared
+from penstock.steps.base import Billed, Prepared
 from penstock.store.base import Store
 from penstock.workflow.spec import Step
 
@@ -109,14 +109,14 @@ class Tie(Struct, frozen=True):
 
 
 class TieBreaker(Protocol):
-    async def __call__(self, tie: Tie) -> Mapping[str, Any]:
-        """`{"target": …, "confidence": 0…1, "reasoning": …}`."""
+    async def __call__(self, tie: Tie) -> Mapping[str, Any] | Billed:
+        """`{"target": …, "confidence": 0…1, "reasoning": …}`, and what it cost where models were asked."""
         ...
 
 
 class Decider(Protocol):
-    async def __call__(self, question: DecisionRequired) -> Mapping[str, Any]:
-        """`{"verb": one of the question's options, "message": …}`."""
+    async def __call__(self, question: DecisionRequired) -> Mapping[str, Any] | Billed:
+        """`{"verb": one of the question's options, "message": …}`, and what it cost."""
         ...
 
 

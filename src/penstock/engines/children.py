@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.engines.base import Result
@@ -15,7 +16,7 @@ from penstock.run.effects import StartTask
 from penstock.run.events import Event, GateEscalated
 from penstock.run.facts import ChildEscalated, TaskRaised
 from penstock.run.state import Place, place
-from penstock.steps.base import Ended, Prepared, TaskFailure
+from penstock.steps.base import Billed, Ended, Prepared, TaskFailure
 from penstock.tools.base import Task
 
 if TYPE_CHECKING:
@@ -32,6 +33,14 @@ class Parked(Exception):
     def __init__(self, child: Drive) -> None:
         super().__init__(child.id)
         self.child = child
+
+
+class Stopped(asyncio.CancelledError):
+    """A task was cancelled whose child run was stopped with it."""
+
+    def __init__(self, child: Drive) -> None:
+        super().__init__()
+        self.bill = Billed(None, usage.used(child.run))
 
 
 class Children:
@@ -53,9 +62,13 @@ class Children:
         drive = self._drive
         if drive.id.count("/") >= DEEPEST:
             raise TaskFailure("child", f"runs are nested {DEEPEST} deep; does a workflow call itself?")
-        id = child_id(drive.id, task.step, iteration=task.iteration, item=task.item, attempt=task.attempt)
+        of = partial(child_id, drive.id, task.step, iteration=task.iteration, item=task.item)
+        id, attempt = of(attempt=task.attempt), task.attempt - 1
         allowance = usage.left(drive.run, drive.run.graph.index[task.step])
-        child = await drive.engine.child(flow, inputs, run=id, parent=drive.id, allowance=allowance)
+        child = await drive.engine.child(
+            flow, inputs, run=id, parent=drive.id, allowance=allowance,
+            before=of(attempt=attempt) if attempt else None,
+        )  # fmt: skip
         if isinstance(child, Result):
             return child
         self._mind(child, task)
@@ -64,7 +77,7 @@ class Children:
         except asyncio.CancelledError:
             child.commands.abort("the parent run stopped")
             await asyncio.wait([child.finished])
-            raise
+            raise Stopped(child) from None
 
     def abort(self, reason: str) -> None:
         """The run stops: children that wait are stopped as well. Others hear it from their tasks."""
@@ -91,11 +104,12 @@ class Children:
             drive.record.note_rest()
             error = None if finished.cancelled() else finished.exception()
             if error is None:
-                drive.tasks.start(effect)
+                drive.tasks.start(effect, usage.used(child.run))
             elif not isinstance(error, Unfinished):
                 said = drive.engine.clean(f"{type(error).__name__}: {error}")
                 spot = (effect.iteration, effect.item, effect.attempt)
-                drive.tell(TaskRaised(effect.step, said, "child", "", *spot))
+                spent = usage.used(child.run)
+                drive.tell(TaskRaised(effect.step, said, "child", "", *spot, usage=spent))
 
         child.observe(lambda _event: look())
         child.children.resting.append(look)

@@ -57,7 +57,9 @@ class Door:
         self._facts: deque[Fact] = deque()
         self.shut = False
         """While it is, facts wait outside."""
-        self._growth = Growth(drive.run.id, drive.engine.wall(), lasting=self._lasting)
+        self._growth = Growth(
+            drive.run.id, drive.engine.wall(), lasting=self._lasting, size=drive.engine.size
+        )
 
     def connect(self) -> None:
         """Everyone whom facts and effects concern is there now."""
@@ -82,6 +84,14 @@ class Door:
         try:
             for effect in effects(self._run, batch):
                 self.carry_out(effect)
+        except BaseException:
+            self.shut = False
+            raise
+        self.open()
+
+    def open(self) -> None:
+        """Let the facts in that came while it was shut."""
+        try:
             self._ask()
         finally:
             self.shut = False

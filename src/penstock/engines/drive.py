@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.engines.ahead import Ahead
 from penstock.engines.approvals import Approvals
 from penstock.engines.base import Result, result_of
 from penstock.engines.children import Children
@@ -111,6 +112,16 @@ class Drive:
             await self.journal.sync()
         if not self.finished.done():
             self.let_go(reason)
+
+    def began(self, ahead: Ahead, journal: Journal) -> None:
+        """The store has the run now."""
+        if self.finished.done():  # it was let go of meanwhile
+            journal.release()
+        else:
+            self.journal = journal
+            journal.watch(self.record)
+            self.record.began(journal)
+        ahead.end(journal)
 
     def end(self) -> None:
         """The last event has been written."""

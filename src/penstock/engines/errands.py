@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.engines.base import Tie
 from penstock.errors import PenstockError, UnknownTool
+from penstock.ids import StepId
 from penstock.run.commands import Decide
 from penstock.run.effects import AskDecider, BreakTie, CheckGate, RememberFailure, Replan
 from penstock.run.events import Event, GateEscalated
-from penstock.run.facts import GateFinished, Replanned, TieBroken
+from penstock.run.facts import GateFinished, ModelsAsked, Replanned, TieBroken
 from penstock.run.scope import dig
+from penstock.steps.base import Billed, TaskFailure
 from penstock.tools.base import Task, Tool
 from penstock.workflow.expr import Failure, Path
 
@@ -67,7 +69,7 @@ class Errands:
             checks = ({"name": "gate", "status": "unavailable", "detail": "the run was stopped", "ms": 0.0},)
         given = {} if isinstance(args, Failure) else args
         takes = drive.tasks.work(i).changes(given)
-        drive.tell(GateFinished(i, checks, output, *place_, given, takes))
+        drive.tell(GateFinished(i, checks, output, *place_, given, takes, drive.tasks.effect_of(effect)))
 
     def _around(self, effect: CheckGate, output: Any, fetched: Mapping[int, Any]) -> Any:
         reading = self._drive.reading
@@ -121,7 +123,7 @@ class Errands:
             output = (await drive.outputs.of(effect.step)) if effect.step >= 0 else None
             question = Tie(drive.id, step.id, effect.candidates, tie.prompt_hint, output)
             async with asyncio.timeout(tie.timeout):
-                answer = await ask(question)
+                answer = await self._asked(ask(question), step.id)
             fact = TieBroken(
                 effect.step, str(answer["target"]), float(answer.get("confidence", 0.0)),
                 drive.engine.clean(str(answer.get("reasoning", "")))[:2000], "", effect.iteration,
@@ -142,12 +144,28 @@ class Errands:
         if question is None or ask is None:
             return
         try:
-            answer = await ask(question)
+            answer = await self._asked(ask(question), question.step)
             said = drive.engine.clean(str(answer.get("message", "")))[:2000]
             command = Decide(decision=effect.decision, verb=str(answer["verb"]), message=said, by="model")
             await drive.send(command)
         except Exception as error:  # noqa: BLE001 - someone else's code; the question stays open
             log.warning("%s: the model did not decide: %s", effect.decision, drive.engine.clean(str(error)))
+
+    async def _asked(self, answer: Awaitable[Any], step: StepId | None) -> Mapping[str, Any]:
+        """What someone says, and what models cost in finding it, whatever came of it."""
+        try:
+            said = await answer
+        except TaskFailure as error:
+            self._bill(error.bill, step)
+            raise
+        if isinstance(said, Billed):
+            self._bill(said, step)
+            said = said.output
+        return said  # type: ignore[no-any-return]  # someone else's code: whoever reads it checks it
+
+    def _bill(self, bill: Billed, step: StepId | None) -> None:
+        if bill.calls:
+            self._drive.tell(ModelsAsked(bill.calls, step))
 
     async def replan(self, effect: Replan) -> None:
         drive = self._drive
@@ -167,7 +185,8 @@ class Errands:
 
 
 def _said(error: Exception) -> str:
-    return str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
+    ours = isinstance(error, PenstockError | TaskFailure)
+    return str(error) if ours else f"{type(error).__name__}: {error}"
 
 
 def _reads(check: Any) -> list[Path]:

@@ -9,6 +9,7 @@ import logging
 import math
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -40,6 +41,21 @@ def _most() -> int:
         return 0
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+class Lately:
+    """How large the process was within the last moment: of many short runs only one has to look."""
+
+    def __init__(self, size: Callable[[], int] = resident, now: Callable[[], float] = time.monotonic) -> None:
+        self._size = size
+        self._now = now
+        self._until = -math.inf
+        self._seen = 0
+
+    def __call__(self) -> int:
+        if self._now() >= self._until:
+            self._seen, self._until = self._size(), self._now() + PAUSE
+        return self._seen
 
 
 class Growth:

@@ -5,7 +5,7 @@ Pure; the store and the engine do the rest.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -13,8 +13,10 @@ from penstock.errors import PenstockError
 from penstock.ids import StepId
 from penstock.run.events import Event, TaskStarted
 from penstock.run.state import FAILED, RUNNING, SKIPPED, SUCCEEDED, Run
+from penstock.steps.run_workflow import reached
+from penstock.workflow.findings import did_you_mean
 from penstock.workflow.graph import Graph
-from penstock.workflow.spec import Step
+from penstock.workflow.spec import Step, Workflow
 
 
 def cut(events: Sequence[Event], at: int) -> int:
@@ -31,7 +33,7 @@ def cut(events: Sequence[Event], at: int) -> int:
     return at
 
 
-def before(events: Sequence[Event], step: StepId) -> int:
+def before(events: Sequence[Event], step: StepId, graph: Graph) -> int:
     """Where to fork so that `step` and what followed it run again."""
     for event in reversed(events):
         if (
@@ -41,8 +43,10 @@ def before(events: Sequence[Event], step: StepId) -> int:
             and event.attempt == 1
         ):
             return cut(events, event.seq)
-    msg = f"step {step!r} never started in this run"
-    raise PenstockError(msg)
+    if step in graph.index or any(isinstance(event, TaskStarted) and event.step == step for event in events):
+        raise PenstockError(f"step {step!r} never started in this run")
+    hint = did_you_mean(step, graph.ids)
+    raise PenstockError(f"no step {step!r} in this run" + (f" ({hint})" if hint else ""))
 
 
 class Difference(Struct, frozen=True):
@@ -55,18 +59,26 @@ class Difference(Struct, frozen=True):
     added: tuple[StepId, ...]
     removed: tuple[StepId, ...]
     changed: tuple[StepId, ...]
+    other: tuple[str, ...] = ()
+    """What else is different, and makes no step that ended run again: `outputs`, `config`, `steps.mail`."""
 
     @property
     def same(self) -> bool:
-        return not (self.added or self.removed or self.changed)
+        return not (self.added or self.removed or self.changed or self.other)
 
 
-def compare(old: Run, new: Graph) -> Difference:
+Family = Mapping[str, Workflow]
+"""The workflows that one calls, directly or not."""
+
+
+def compare(old: Run, new: Graph, pinned: Family, current: Family) -> Difference:
     """Which finished steps of a run a new definition can take over."""
     before_, after = old.graph.workflow, new.workflow
     known: dict[StepId, Step] = {step.id: step for step in before_.steps}
     changed = {
-        step.id for step in after.steps if step.id in known and _meaning(step) != _meaning(known[step.id])
+        step.id
+        for step in after.steps
+        if step.id in known and _meaning(step, after, current) != _meaning(known[step.id], before_, pinned)
     }
     added = {step.id for step in after.steps if step.id not in known}
     again = _closure(new, {new.index[id] for id in changed | added})
@@ -85,6 +97,7 @@ def compare(old: Run, new: Graph) -> Difference:
         tuple(sorted(added)),
         tuple(id for id in known if id not in new.index),
         tuple(sorted(changed)),
+        _other(before_, after, changed),
     )
 
 
@@ -118,9 +131,33 @@ def _closure(graph: Graph, first: set[int]) -> set[int]:
     return found
 
 
-def _meaning(step: Step) -> tuple[object, ...]:
+def _meaning(step: Step, workflow: Workflow, family: Family) -> tuple[object, ...]:
     """What decides a step's outcome; how patiently it is tried does not."""
+    kind, _, name = step.uses.partition(":")
+    called: object = None
+    if kind == "workflow":
+        called = reached(name, family)
+    elif kind == "agent":
+        called = workflow.config.agents.get(name)
     return (
-        step.uses, step.with_, step.needs, step.when, step.join, step.for_each, step.on_item_error,
+        step.uses, called, step.with_, step.needs, step.when, step.join, step.for_each, step.on_item_error,
         step.gate, step.routing, step.set, step.model, step.on_error,
     )  # fmt: skip
+
+
+def _other(old: Workflow, new: Workflow, changed: set[StepId]) -> tuple[str, ...]:
+    """The parts of a definition that are different and leave finished steps as they are."""
+    if old.hash == new.hash:
+        return ()
+    parts = [
+        name for name in new.__struct_fields__ if name != "steps" and getattr(old, name) != getattr(new, name)
+    ]
+    known = {step.id: step for step in old.steps}
+    steps = [
+        f"steps.{step.id}"
+        for step in new.steps
+        if step.id in known and step.id not in changed and step != known[step.id]
+    ]
+    if [step.id for step in old.steps] != [step.id for step in new.steps if step.id in known]:
+        steps.append("steps")  # in another order
+    return (*parts, *steps)

@@ -8,18 +8,22 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
+from penstock.engines.ahead import Ahead
+from penstock.engines.attempts import failed_before
 from penstock.engines.base import Decider, Planner, Result, TieBreaker, result_of
 from penstock.engines.checkpoints import newest
 from penstock.engines.drive import Drive
-from penstock.engines.taking_up import begin, branch_off, take_up
+from penstock.engines.growth import Lately
+from penstock.engines.taking_up import begin, begin_ahead, branch_off, take_up
 from penstock.engines.tasks import GRACE
 from penstock.engines.threads import Threads
-from penstock.errors import CommandRejected, Conflict, PenstockError
+from penstock.errors import CommandRejected, Conflict, PenstockError, Unfinished
 from penstock.ids import FOLLOWS, RunId, StepId
 from penstock.policy.masking import mask
 from penstock.run.commands import Command
 from penstock.run.decide import decide
 from penstock.run.effects import owed
+from penstock.run.events import Event
 from penstock.run.facts import RunReopened, RunRequested
 from penstock.run.replay import fold, replay
 from penstock.run.state import Run
@@ -54,6 +58,8 @@ class NativeEngine:
         self.decider = decider
         self.summarise = summarise
         self.live: dict[RunId, Drive] = {}
+        self.size = Lately()
+        """Bytes of this process, about now."""
         self._threads: Threads | None = None
         self._delivering = False
         self._errands: set[asyncio.Task[None]] = set()
@@ -69,7 +75,24 @@ class NativeEngine:
         parent: RunId | None = None,
         allowance: Mapping[str, float] | None = None,
     ) -> Drive:
-        """Begin a run. It goes on by itself."""
+        """Begin a run that nobody else can have begun. It goes on by itself.
+
+        What only reads is under way while the store is told of the run.
+        """
+        return await self._begin(
+            flow, inputs, run, parent, allowance, ahead=parent is None and self.store.lasting
+        )
+
+    async def _begin(
+        self,
+        flow: Prepared,
+        inputs: Mapping[str, Any],
+        run: RunId,
+        parent: RunId | None = None,
+        allowance: Mapping[str, float] | None = None,
+        *,
+        ahead: bool = False,
+    ) -> Drive:
         graph = flow.graph
         state = Run(run, graph, reducers=flow.reducers)
         request = RunRequested(inputs, self.name, parent, flow.durations, allowance or {})
@@ -78,8 +101,26 @@ class NativeEngine:
             run=run, workflow=graph.workflow, hash=graph.hash, children=flow.children, parent=parent,
             source=flow.source,
         )  # fmt: skip
+        if ahead and not flow.children:  # a child must not be there before its parent
+            return await self._begin_ahead(flow, state, new, batch)
         drive = self._drive(flow, state, await self.store.create(new, batch))
         begin(drive, batch)
+        return drive
+
+    async def _begin_ahead(self, flow: Prepared, state: Run, new: NewRun, batch: list[Event]) -> Drive:
+        if new.run in self.live:
+            raise Conflict(new.run, 0)
+        ahead = Ahead()
+        drive = self._drive(flow, state, ahead)
+        begin_ahead(drive, batch)
+        try:
+            await asyncio.sleep(0)  # what may begin begins, and is under way while the store writes
+            journal = await self.store.create(new, batch)
+        except BaseException as error:
+            ahead.end(None)
+            drive.crash(error if isinstance(error, Exception) else Unfinished(new.run, "it was not begun"))
+            raise
+        drive.began(ahead, journal)
         return drive
 
     async def resume(self, flow: Prepared, run: RunId, *, reopened: Sequence[StepId] = ()) -> Drive:
@@ -128,16 +169,44 @@ class NativeEngine:
         run: RunId,
         parent: RunId,
         allowance: Mapping[str, float],
+        before: RunId | None = None,
     ) -> Drive | Result:
-        """Begin a child run, or find the one that a crashed parent had begun."""
+        """Begin a child run, or find the one that a crashed parent had begun.
+
+        Where `before`, the last attempt, failed, this one goes on from there: what has finished is kept.
+        """
         try:
-            return await self.start(flow, inputs, run=run, parent=parent, allowance=allowance)
+            drive = None
+            if before is not None:
+                drive = await self._go_on(flow, inputs, run, parent, allowance, before)
+            return drive or await self._begin(flow, inputs, run, parent, allowance)
         except Conflict:
             events = await self.store.load(run)
             folded = replay(run, flow.graph, events, reducers=flow.reducers)
             if folded.ended:
                 return result_of(folded)
             return await self.resume(flow, run)
+
+    async def _go_on(
+        self,
+        flow: Prepared,
+        inputs: Mapping[str, Any],
+        run: RunId,
+        parent: RunId,
+        allowance: Mapping[str, float],
+        before: RunId,
+    ) -> Drive | None:
+        """A child with the history of the one that failed before it; None if there is none."""
+        found = await failed_before(self.store, flow, inputs, run=run, parent=parent, before=before)
+        if found is None:
+            return None
+        of, state, failed = found
+        new = NewRun(
+            run=run, workflow=flow.graph.workflow, hash=flow.graph.hash, children=flow.children,
+            parent=parent, source=flow.source, fork_of=of, fork_at=state.seq,
+        )  # fmt: skip
+        fact = RunReopened(f"goes on from {of}", "fork", failed, allowance=allowance)
+        return await self.fork(flow, new, state, fact)
 
     async def follow_up(self, flow: Prepared, run: Run) -> RunId | None:
         """Begin the run that is owed after one that has ended, or find the one that was begun before."""
@@ -150,7 +219,7 @@ class NativeEngine:
         inputs = {name: given[name] for name in workflow.inputs if given.get(name) is not None}
         id = RunId(f"{run.id}{FOLLOWS}{workflow.name}")
         try:
-            await self.start(follower, check_inputs(workflow, inputs), run=id)
+            await self._begin(follower, check_inputs(workflow, inputs), id)
         except Conflict:
             return id  # it was begun before
         return id

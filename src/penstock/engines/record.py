@@ -17,6 +17,7 @@ from penstock.run.facts import StorageStalled
 
 if TYPE_CHECKING:
     from penstock.engines.drive import Drive
+    from penstock.store.base import Journal
 
 HARMLESS = ("read", "idempotent")
 """Effects that may be had twice."""
@@ -31,6 +32,8 @@ class Record:
         self._journal = drive.journal
         self._held: deque[tuple[int, list[Event], list[Effect], Fold | None]] = deque()
         """Batches that are not durable yet, and what must wait until they are."""
+        self._first: tuple[list[Event], list[Effect]] = ([], [])
+        """The same for a first batch, which the store is told with the run itself."""
         self._status = ""
         self._unsaid = False
         self._stalled = False
@@ -47,7 +50,7 @@ class Record:
         now: list[Effect] = []
         for effect in effects(run, batch):
             if type(effect) is StartTask:
-                must_wait = self._stalled or drive.tasks.work(effect.step).effect not in HARMLESS
+                must_wait = not self._harmless(effect)
             else:
                 must_wait = type(effect) is EndRun or type(effect) is HandInput
             (waits if must_wait else now).append(effect)
@@ -55,6 +58,36 @@ class Record:
         self._held.append((run.seq, batch, waits, fold))
         for effect in now:
             drive.door.carry_out(effect)
+
+    def begin(self, batch: list[Event]) -> None:
+        """Do what may be done before the store has the run; the rest waits for `began`."""
+        self._drive.door.shut = True  # whatever comes of it waits, too
+        waits: list[Effect] = []
+        for effect in effects(self._run, batch):
+            # What is idempotent by its key waits: a run that is lost has lost the key with it.
+            if type(effect) is StartTask and self._drive.tasks.work(effect.step).effect == "read":
+                self._drive.door.carry_out(effect)
+            else:
+                waits.append(effect)
+        self._first = batch, waits
+
+    def began(self, journal: Journal) -> None:
+        """The store has the run, and its first batch."""
+        self._journal = journal
+        batch, waits = self._first
+        self._first = [], []
+        self._drive.stream.publish(batch)
+        self.note_status()
+        for effect in waits:
+            self._drive.door.carry_out(effect)
+        self._drive.loop.call_soon(self._open)  # not before whoever begins the run could watch it
+
+    def _open(self) -> None:
+        if not self._drive.finished.done():
+            self._drive.door.open()
+
+    def _harmless(self, effect: StartTask) -> bool:
+        return not self._stalled and self._drive.tasks.work(effect.step).effect in HARMLESS
 
     def note_status(self) -> None:
         """Say how the run stands, for lists, where that has changed.

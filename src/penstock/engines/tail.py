@@ -70,11 +70,10 @@ class Following(Protocol):
         ...
 
 
-async def whole(store: Store, run: RunId, events: Sequence[Event]) -> list[Event]:
-    """The events with their outputs in them, also those that the store keeps apart."""
-    return [
-        structs.replace(event, output=await store.output(run, event.seq), ref="")
-        if isinstance(event, TaskCompleted | MapStarted) and event.ref
-        else event
-        for event in events
-    ]
+async def whole(store: Store, run: RunId, events: Sequence[Event]) -> AsyncIterator[Event]:
+    """The events with their outputs in them, also those that the store keeps apart: one at a time."""
+    for event in events:
+        if isinstance(event, TaskCompleted | MapStarted) and event.ref:
+            yield structs.replace(event, output=await store.output(run, event.seq), ref="")
+        else:
+            yield event

@@ -6,32 +6,31 @@ import asyncio
 import contextvars
 import math
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.engines.approvals import AnotherCall
-from penstock.engines.children import Parked
+from penstock.engines.children import Parked, Stopped
 from penstock.engines.deadlines import Deadlines
 from penstock.engines.outputs import as_json
 from penstock.errors import PenstockError, Unfinished, UpstreamUnavailable
 from penstock.policy import gates
-from penstock.run.effects import PrepareCall, StartTask
+from penstock.run.effects import CheckGate, PrepareCall, StartTask
 from penstock.run.facts import Fact, TaskRaised, TaskReturned
 from penstock.run.state import place
-from penstock.steps.base import Billed, Scene, TaskFailure, Work, refused
+from penstock.steps.base import UNBILLED, Billed, Scene, TaskFailure, Work, refused
 from penstock.tools.base import Answer, Inquiry, Task
 from penstock.workflow.expr import Failure
+from penstock.workflow.spec import Effect
 
 if TYPE_CHECKING:
     from penstock.engines.drive import Drive
 
 GRACE = 5.0
 """Seconds a cancelled task has to end before the run goes on without it."""
-
-_UNBILLED = Billed(None)
 
 _LEAST, _MOST = -(2**63), 2**64 - 1
 """What an integer may be in JSON as everyone reads it."""
@@ -43,7 +42,7 @@ _OURS = str(Path(__file__).parents[1])
 class _Live:
     """A task in flight."""
 
-    __slots__ = ("cancelled", "effect", "entered", "lane", "left", "over", "task", "waits", "work")
+    __slots__ = ("bill", "cancelled", "effect", "entered", "lane", "left", "over", "task", "waits", "work")
 
     def __init__(self, effect: StartTask, work: Work) -> None:
         self.effect = effect
@@ -51,6 +50,8 @@ class _Live:
         self.lane: dict[_Live, float]
         """Of the deadlines: being in it is being in flight."""
         self.task: asyncio.Task[None] | None = None
+        self.bill = UNBILLED
+        """What it has cost, as far as that is known: it is counted however it ends."""
         self.waits = 0
         """How many times a person is waited for at once."""
         self.left = 0.0
@@ -78,12 +79,14 @@ class Tasks:
         self._not_before = -math.inf
         """When to ask again what was unavailable, by the clock of the loop."""
 
-    def start(self, effect: StartTask) -> None:
+    def start(self, effect: StartTask, spent: Mapping[str, float] | None = None) -> None:
+        """Start a task. `spent`: what it has cost so far, if it comes to nothing."""
         i = effect.step
         works = self._works
         live = _Live(effect, works[i] if i < len(works) else self.work(i))
         if self._run.stopping:  # it had to wait for the journal, and now it is too late
             live.over, live.cancelled = True, "cancelled"
+            live.bill = Billed(None, spent)
             self._tell(self._raised(live, "cancelled", self._why(live)))
             return
         # A fresh copy of the context the run began in: steps never see each other's variables.
@@ -106,6 +109,13 @@ class Tasks:
             except PenstockError as error:  # what was there when it was accepted is not any more
                 self._works.append(refused(str(error)))
         return self._works[i]
+
+    def effect_of(self, effect: StartTask | PrepareCall | CheckGate) -> Effect:
+        """The effect class of a task: of one item, where it depends on the item."""
+        work = self.work(effect.step)
+        if work.effect_for is None or effect.item is None:
+            return work.effect
+        return work.effect_for(self._drive.outputs.items.item(effect.step, effect.item))
 
     async def arguments(self, effect: StartTask | PrepareCall) -> dict[str, Any]:
         """What a task is called with, as a person may have changed it."""
@@ -164,16 +174,17 @@ class Tasks:
                 output = await work.direct(**args)
             else:
                 output = await work.perform(self._scene(live, args))
-            size, bill = 8, _UNBILLED
+            size, bill = 8, UNBILLED
             if type(output) is Billed:
-                bill, output = output, output.output
+                live.bill, bill, output = output, output, output.output
             if type(output) is not int or not _LEAST <= output <= _MOST:
                 output, size = as_json(output)
             fact = TaskReturned(i, output, effect.iteration, item, effect.attempt, bill.usage, bill.calls)
             if not live.over:
                 self._keep(i, item, output, size)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             if live.cancelled:
+                live.bill = error.bill if isinstance(error, Stopped) else live.bill
                 fact = self._raised(live, live.cancelled, self._why(live))
             elif _cancelled_from_outside():
                 live.over = True  # the event loop is being torn down: nobody can go on, nothing has failed
@@ -182,16 +193,14 @@ class Tasks:
                 fact = self._raised(live, "error", "CancelledError: it cancelled itself", "CancelledError")
         except AnotherCall as other:
             fact = other.call
-        except Parked as parked:  # nothing has to wait here while a person thinks
+        except (Parked, Unfinished) as error:
             live.over = True
             live.lane.pop(live, None)
-            self._drive.children.park(effect, parked.child)
-            return
-        except Unfinished:  # a child was let go of, as this run will be: it goes on elsewhere
-            live.over = True
-            live.lane.pop(live, None)
-            return
+            if isinstance(error, Parked):  # nothing has to wait here while a person thinks
+                self._drive.children.park(effect, error.child)
+            return  # else a child was let go of, as this run will be: it goes on elsewhere
         except TaskFailure as error:
+            live.bill = error.bill if live.bill is UNBILLED else live.bill
             fact = self._raised(live, error.kind, str(error), error.name, retry_after=error.retry_after)
         except UpstreamUnavailable as error:
             known = (str(error), type(error).__name__)
@@ -246,7 +255,7 @@ class Tasks:
         clean = self._drive.engine.clean
         return TaskRaised(
             effect.step, clean(error), kind, name, effect.iteration, effect.item, effect.attempt,
-            live.work.effect, clean(trace)[-4000:], retry_after,
+            live.work.effect, clean(trace)[-4000:], retry_after, live.bill.usage, live.bill.calls,
         )  # fmt: skip
 
     def _why(self, live: _Live) -> str:

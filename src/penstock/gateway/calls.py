@@ -132,12 +132,11 @@ class Call:
 def result(answer: Mapping[str, Any]) -> dict[str, Any]:
     """An answer as data, and as the same data in a text for clients that read only that.
 
-    A `CallToolResult` in the form of the wire: the SDK checks it anyway, and need not make it first.
+    A `CallToolResult` in the form of the wire.
     """
     raw = msgspec.json.encode(answer)
     return {
         "content": [{"type": "text", "text": raw.decode()}],
         "structuredContent": msgspec.json.decode(raw),
         "isError": "error" in answer,
-        "resultType": "complete",
     }

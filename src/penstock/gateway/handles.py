@@ -6,7 +6,6 @@ a mark that only this gateway can make, and a caller who was never given it cann
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import os
 import secrets
@@ -36,7 +35,7 @@ class Handles:
         return RunId(id)
 
     def _mark(self, run: RunId) -> str:
-        return hmac.new(self._key, run.encode(), hashlib.sha256).hexdigest()[:_LENGTH]
+        return hmac.digest(self._key, run.encode(), "sha256").hex()[:_LENGTH]
 
 
 def kept(path: Path) -> Handles:

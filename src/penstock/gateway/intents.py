@@ -83,9 +83,8 @@ class Intents:
     async def meant(self, intent: str, args: Mapping[str, Any]) -> Meant:
         found = await self._finder.find(intent, limit=LOOKED_AT, schemas=False)
         told = {stem(word) for word in terms(intent)}
-        tools = [
-            one for row in found["tools"] if (one := self._tool(row["id"], intent, told, args)) is not None
-        ]
+        near = [row["id"] for row in found["tools"] if row["score"] > 0]  # the rest only fills up the number
+        tools = [one for id in near if (one := self._tool(id, intent, told, args)) is not None]
         flows = [self._flow(flow, told, args) for flow in self._flows.all()]
         ranked = sorted([*flows, *tools], key=lambda one: -one.match)  # of two alike the workflow is first
         best = plainly(ranked)
@@ -166,6 +165,8 @@ def _back(
 ) -> dict[str, Any]:
     if not candidates:
         why = "nothing here fits; say it in other words, or see what `discover` finds"
+    elif not any(one.match for one in candidates):
+        why = "nothing here is called so; these come nearest, if one of them is meant: send its `call`"
     elif best is None:
         why = "it is not plain which is meant: send the `call` of one, with what it is missing"
     elif best.ready:

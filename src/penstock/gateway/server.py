@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import anyio
 import mcp_types as types
 from mcp.server.caching import CacheHint
-from mcp.server.context import HandlerResult
+from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel import Server
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from opentelemetry import trace
 
 from penstock.errors import PenstockError
@@ -25,7 +26,7 @@ from penstock.gateway.calls import Call, Context, result
 from penstock.gateway.definitions import DEFINITIONS
 from penstock.gateway.flows import Flows
 from penstock.gateway.handles import Handles
-from penstock.gateway.pipes import piped, serve_pipe
+from penstock.gateway.pipes import serve_pipe
 from penstock.gateway.ports import Finder, Runs
 from penstock.gateway.service import Session, Troubles
 from penstock.gateway.taking import Taken
@@ -82,10 +83,12 @@ class Gateway:
             lifespan=self._connected,
             on_list_tools=self._list,
         )
+        self._stamp = {types.SERVER_INFO_META_KEY: self.server.server_info_stamp}
         if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
             self.server.middleware.clear()  # spans that nobody would see
         self.server.add_request_handler("tools/call", types.CallToolRequestParams, self._call)
         self._tasks = Tasks(self.server)
+        self.server.middleware.append(self._called)
 
     @asynccontextmanager
     async def _connected(self, _server: Server[Callers]) -> AsyncIterator[Callers]:
@@ -101,7 +104,24 @@ class Gateway:
             tools=[*META_TOOLS, *(_described(name, tool) for name, tool in direct.items())]
         )
 
-    async def _call(self, context: Context, params: types.CallToolRequestParams) -> HandlerResult:
+    async def _called(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Calls, caught before the SDK, which checks them and our answers by the models of every version.
+
+        One check of what comes in is enough, and our answers are ours.
+        """
+        if ctx.method != "tools/call" or ctx.session.client_capabilities is None:
+            return await call_next(ctx)  # what is wrong with a call before a greeting is the SDK's to say
+        params = types.CallToolRequestParams.model_validate(ctx.params or {}, by_name=False)
+        answer = await self._call(ctx, params)
+        if not isinstance(answer, dict):
+            answer = answer.model_dump(by_alias=True, mode="json", exclude_none=True)
+        if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return {"resultType": "complete", "_meta": self._stamp, **answer}
+        return answer
+
+    async def _call(
+        self, context: Context, params: types.CallToolRequestParams
+    ) -> types.InputRequiredResult | dict[str, Any]:
         name, args = self._meant(params.name, params.arguments or {})
         if wrong := complaint(name, args):
             return result({"status": "failed", "error": wrong})
@@ -146,7 +166,7 @@ def _described(name: str, tool: Tool) -> types.Tool:
 
 async def serve_stdio(gateway: Gateway) -> None:
     """Serve the one client at the other end of our pipes until it leaves."""
-    async with piped() as (read, write), anyio.create_task_group() as group:
+    async with anyio.create_task_group() as group:
         group.start_soon(gateway.runs.take_up)
-        await serve_pipe(gateway.server, read, write)
+        await serve_pipe(gateway.server)
         group.cancel_scope.cancel()

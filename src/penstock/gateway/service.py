@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, UnknownRun
 from penstock.gateway import adhoc, standing
 from penstock.gateway.definitions import DEFINITIONS
 from penstock.gateway.flows import Flows
@@ -23,6 +23,8 @@ from penstock.gateway.standing import Progress, settled
 from penstock.ids import DecisionId, RunId
 from penstock.run.commands import Abort, Command, Decide, InjectTasks, ReplanDag
 from penstock.run.state import Run
+from penstock.store import listing
+from penstock.tools.names import by_wire_name
 
 MOST_WAIT = 25.0
 """Seconds after which a client would give up."""
@@ -174,7 +176,8 @@ class Session:
         return await self._carried_out(meant, args or {})
 
     async def _one(self, tool: str, args: Mapping[str, Any], *, asked: bool = False) -> Live:
-        flow = self._calls.flow(tool, tuple(args), asked=asked)
+        id = tool if ":" in tool else by_wire_name(tool, self._runs.tools.ids())
+        flow = self._calls.flow(id, tuple(args), asked=asked)
         return self._began(await self._runs.start_with(flow, {adhoc.ARGS: args}))
 
     async def _carried_out(self, meant: Meant, args: Mapping[str, Any]) -> Live | dict[str, Any]:
@@ -232,16 +235,24 @@ class Session:
     async def _status(self, run_id: str = "") -> dict[str, Any]:
         if run_id:
             id = self._handles.run(run_id)
-            return await self._handle(id, await self._runs.at(id))
-        own = [(id, await self._runs.at(id)) for id in self._own]
+            return await self._handle(id, *await self._stands(id))
+        own = [(id, standing.status(*await self._stands(id))) for id in self._own]
         return self._with_troubles(
             {
                 "status": "complete",
-                "runs": [{"run_id": self._handles.of(id), "status": state.status} for id, state in own],
+                "runs": [{"run_id": self._handles.of(id), "status": status} for id, status in own],
             }
         )
 
     # --- handles ---
+
+    async def _stands(self, id: RunId) -> tuple[Run, str]:
+        """A run that is not to be moved, and what is said of it where `penstock runs` looks."""
+        try:
+            return self._runs.get(id).state, ""
+        except UnknownRun:
+            record = await listing.found(self._runs.store, id)
+            return await self._runs.at(id), record.status
 
     async def _live(self, id: RunId) -> Live | None:
         """A run that can still be moved: one that nobody drives, after a restart, is taken up."""
@@ -278,8 +289,8 @@ class Session:
             known = self._heard[live.id] = Hearing(live)
         return known
 
-    async def _handle(self, id: RunId, run: Run) -> dict[str, Any]:
-        answer = standing.handle(run, id, self._handles.of(id))
+    async def _handle(self, id: RunId, run: Run, stands: str = "") -> dict[str, Any]:
+        answer = standing.handle(run, id, self._handles.of(id), stands)
         before = self._before[id] = self._shown.get(id, 0)
         # Last, for the run goes on meanwhile: there may be more results than the status says, never fewer.
         answer["results"], self._shown[id] = await self._results(id, run, before)

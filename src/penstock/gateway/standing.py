@@ -17,10 +17,10 @@ class Progress(NamedTuple):
     doing: str
 
 
-def handle(run: Run, id: RunId, handle: str) -> dict[str, Any]:
+def handle(run: Run, id: RunId, handle: str, stands: str = "") -> dict[str, Any]:
     """The answer to whatever was asked about a run; its results are the caller's to add."""
     answer: dict[str, Any] = {
-        "status": status(run),
+        "status": status(run, stands),
         "run_id": handle,
         "checkpoint_id": f"{id}@{run.seq}",
         "results": {},
@@ -44,15 +44,21 @@ def _asks(run: Run) -> bool:
     return any(asked.kind == "input" for asked in run.decisions.values())
 
 
-def status(run: Run) -> str:
+def status(run: Run, stands: str = "") -> str:
+    """In the words of a caller. `stands` is what the store says of a run that nobody drives.
+
+    What could start next is found by whoever drives a run: read from its events, one that only
+    waits looks as if it went on.
+    """
     if run.ended:
         return "complete" if run.status == "succeeded" else run.status
     kinds = {asked.kind for asked in run.decisions.values()}
-    if run.status == "waiting" or run.holding or _asks(run):
+    stands = stands or run.status
+    if stands == "waiting" or run.holding or _asks(run):
         if kinds == {"ail"}:
             return "layer_complete"
         return "approval_required" if "approval" in kinds else "decision_required"
-    return run.status
+    return stands
 
 
 def progress(run: Run) -> Progress:

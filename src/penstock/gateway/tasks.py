@@ -145,7 +145,7 @@ class Tasks:
             return _before(handle, run, status)
         task = _modern(handle, run, status)
         if status == "completed":
-            task["result"] = result(answer)
+            task["result"] = {"resultType": "complete", **result(answer)}
         elif status == "input_required":
             asked = asking.requests(asking.for_people(answer["pending"]))
             task["inputRequests"] = {

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 from msgspec import Struct
 
-from penstock.tools.base import Tool
+from penstock.tools.base import Sketch, Tool
 
 Evidence = Callable[[Sequence[str]], Mapping[str, float]]
 """Takes the tools used so far, returns how likely others are to follow: by id, 0 to 1."""
@@ -41,7 +41,7 @@ class Found(Struct, frozen=True):
     score: float
 
 
-def entry_of(tool: Tool, about: str = "") -> Entry:
+def entry_of(tool: Tool | Sketch, about: str = "") -> Entry:
     """A tool as it is searched."""
     properties = tool.input_schema.get("properties")
     parts = []

@@ -6,6 +6,7 @@ parts, and among ten thousand tools FTS5 takes milliseconds for each, postings a
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -33,6 +34,16 @@ class Bag(NamedTuple):
     counts: Scores
 
 
+class Words(NamedTuple):
+    """The bags of many tools, one after the other."""
+
+    vocabulary: Sequence[str]
+    """Stems, by their numbers in the bags."""
+    numbers: NDArray[np.intp]
+    counts: Scores
+    sizes: NDArray[np.intp]
+
+
 class Said(NamedTuple):
     scores: Scores
     """For each text and each tool."""
@@ -44,14 +55,32 @@ class Lexicon:
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
         """By stem. What is gone from the catalog keeps its number and has no postings."""
+        self._read: dict[str, int] = {}
+        """The same by word, as tools say it: there are few words, said often."""
         self._bags: dict[str, Bag] = {}
         self._postings: _Postings | None = None
 
-    def become(self, keys: Sequence[str], fields: Callable[[int], Fields]) -> None:
-        """Hold the tools of these keys, in this order; only those that are new are read."""
+    def become(self, keys: Sequence[str], fields: Callable[[int], Fields]) -> bool:
+        """Hold the tools of these keys, in this order. Only new ones are read: says whether there are any."""
         bags = self._bags
         self._bags = {key: bags.get(key) or self._bag(fields(i)) for i, key in enumerate(keys)}
         self._postings = _Postings([self._bags[key] for key in keys], len(self._numbers)) if keys else None
+        return not bags.keys() >= self._bags.keys()
+
+    def resume(self, keys: Sequence[str], words: Words) -> None:
+        """Know tools again that were read in another process."""
+        self._numbers = {word: number for number, word in enumerate(words.vocabulary)}
+        ends = np.cumsum(words.sizes)[:-1]
+        parts = zip(np.split(words.numbers, ends), np.split(words.counts, ends), strict=True)
+        self._bags = dict(zip(keys, itertools.starmap(Bag, parts), strict=True))
+
+    def words(self, keys: Sequence[str]) -> Words:
+        """What `resume` takes, without the words that no tool says any more."""
+        bags = [self._bags[key] for key in keys]
+        used, numbers = np.unique(np.concatenate([bag.numbers for bag in bags]), return_inverse=True)
+        stems = list(self._numbers)
+        counts = np.concatenate([bag.counts for bag in bags])
+        return Words([stems[i] for i in used], numbers, counts, np.array([len(bag.counts) for bag in bags]))
 
     def find(self, texts: Sequence[str]) -> Said:
         postings = self._postings
@@ -67,9 +96,12 @@ class Lexicon:
 
     def _bag(self, fields: Fields) -> Bag:
         counts: dict[int, float] = {}
+        read = self._read
         for weight, text in zip(WEIGHTS, fields, strict=True):
-            for word in _stems(text):
-                number = self._numbers.setdefault(word, len(self._numbers))
+            for word in _words(text):
+                number = read.get(word)
+                if number is None:
+                    number = read[word] = self._numbers.setdefault(stem(word), len(self._numbers))
                 counts[number] = counts.get(number, 0.0) + weight
         return Bag(np.fromiter(counts, dtype=np.intp), np.fromiter(counts.values(), dtype=np.float32))
 
@@ -105,6 +137,6 @@ class _Postings:
 
 
 @lru_cache(maxsize=4_096)
-def _stems(text: str) -> list[str]:
+def _words(text: str) -> list[str]:
     """Servers say the same of themselves with each of their tools."""
-    return [stem(word) for word in words(text)]
+    return words(text)

@@ -8,14 +8,13 @@ by the content of each tool, and made anew only for tools that changed.
 from __future__ import annotations
 
 import functools
-import os
-import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from penstock.knowledge import kept as keeping
 from penstock.knowledge.embed import Learner
 from penstock.knowledge.entries import Entry, Evidence, Found
 from penstock.knowledge.lexicon import Fields, Lexicon
@@ -75,9 +74,12 @@ class Search:
         digests = [entry.digest for entry in new]
         known = set(self._digests)
         changed = sum(digest not in known for digest in digests)
-        self._vectors = self._made(new, digests)
-        self._lexicon.become(digests, lambda i: _fields(new[i]))
+        have = self._remembered()
+        self._vectors = self._made(new, digests, have)
+        read = self._lexicon.become(digests, lambda i: _fields(new[i]))
         self._entries, self._digests = new, digests
+        if new and (read or (self._vectors is not None and not have.keys() >= set(digests))):
+            self._keep()
         return changed
 
     def find(self, intent: str, *, limit: int = 8, context: Sequence[str] = ()) -> list[Found]:
@@ -112,10 +114,11 @@ class Search:
 
     # --- vectors ---
 
-    def _made(self, entries: Sequence[Entry], digests: Sequence[str]) -> Matrix | None:
+    def _made(
+        self, entries: Sequence[Entry], digests: Sequence[str], have: Mapping[str, Any]
+    ) -> Matrix | None:
         if self._embedder is None:
             return None
-        have = self._remembered()
         new = [i for i, digest in enumerate(digests) if digest not in have]
         learner = self._embedder if isinstance(self._embedder, Learner) else None
         if learner is not None and (len(new) > STALE * len(entries) or learner.weights is None):
@@ -129,8 +132,6 @@ class Search:
         for i, digest in enumerate(digests):
             if digest in have:
                 vectors[i] = have[digest]
-        if new:
-            self._keep(digests, vectors[: len(digests)])
         return vectors.reshape(-1, BLOCK, width)
 
     def _embedded(self, entries: Sequence[Entry]) -> Matrix:
@@ -146,40 +147,36 @@ class Search:
         return total
 
     def _remembered(self) -> dict[str, Any]:
-        """Vectors by the content of their tools: ours, else those in the file."""
-        if self._vectors is not None:
-            flat = self._vectors.reshape(-1, self._vectors.shape[2])
-            return dict(zip(self._digests, flat, strict=False))
-        if self._kept is None or self._embedder is None:
+        """Vectors by the content of their tools: ours, else those in the file, which also has their words."""
+        if self._entries:
+            return dict(zip(self._digests, self._flat(), strict=False))
+        found = keeping.load(self._kept, self._name) if self._kept is not None else None
+        if found is None:
             return {}
-        try:
-            with self._kept.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-                if str(file["name"]) != self._embedder.name:
-                    return {}
-                if isinstance(self._embedder, Learner):
-                    self._embedder.resume(file["weights"])
-                return dict(zip(file["digests"].tolist(), file["vectors"], strict=True))
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-            return {}  # not there yet, or not what it should be: it is made again
+        if isinstance(self._embedder, Learner):
+            self._embedder.resume(found.weights)
+        self._lexicon.resume(found.digests, found.words)
+        return dict(zip(found.digests, found.vectors, strict=True))
 
-    def _keep(self, digests: Sequence[str], vectors: Matrix) -> None:
-        if self._kept is None or self._embedder is None:
+    def _keep(self) -> None:
+        if self._kept is None:
             return
-        weights = self._embedder.weights if isinstance(self._embedder, Learner) else None
-        aside = self._kept.with_name(f"{self._kept.name}.{os.getpid()}")
-        try:
-            self._kept.parent.mkdir(parents=True, exist_ok=True)
-            with aside.open("wb") as file:
-                np.savez(
-                    file,
-                    name=np.array(self._embedder.name),
-                    digests=np.array(digests),
-                    vectors=vectors,
-                    weights=np.zeros(0, dtype=np.float32) if weights is None else weights,
-                )
-            aside.replace(self._kept)
-        except OSError:
-            aside.unlink(missing_ok=True)  # a folder that cannot be written costs time, nothing else
+        learned = self._embedder.weights if isinstance(self._embedder, Learner) else None
+        weights = np.zeros(0, dtype=np.float32) if learned is None else learned
+        words = self._lexicon.words(self._digests)
+        vectors = self._flat()[: len(self._digests)]
+        keeping.save(self._kept, self._name, keeping.Kept(self._digests, vectors, weights, words))
+
+    def _flat(self) -> Matrix:
+        """One vector for each tool, and a few that fill up the last block."""
+        if self._vectors is None:
+            return np.zeros((len(self._entries), 0), dtype=np.float32)
+        flat: Matrix = self._vectors.reshape(-1, self._vectors.shape[2])
+        return flat
+
+    @property
+    def _name(self) -> str:
+        return self._embedder.name if self._embedder is not None else "none"
 
 
 def _fields(entry: Entry) -> Fields:

@@ -9,7 +9,7 @@ from typing import NoReturn
 from msgspec.structs import replace
 
 from penstock.models.base import Answer, BadOutput, Chunk, Embedding, ModelError, Provider, Request
-from penstock.models.calls import Turn
+from penstock.models.calls import Turn, accounted
 from penstock.models.desk import Desk
 from penstock.models.errors import unreachable
 from penstock.models.tiers import Seat
@@ -43,7 +43,7 @@ class Asking:
             self._desk.failed(turn, error)
             raise
         except BadOutput as error:
-            self._well(turn, error.answer)
+            self._unfit(turn, error)
             raise
         else:
             self._well(turn, answer)
@@ -55,6 +55,11 @@ class Asking:
         self._desk.succeeded(
             turn, usage=answer.usage, hints=answer.hints, took=answer.took, first_byte=answer.first_byte
         )
+
+    def _unfit(self, turn: Turn, error: BadOutput) -> None:
+        """The candidate is well; what it wrote is not what was asked for."""
+        self._well(turn, error.answer)
+        error.answer = accounted(turn, error.answer)
 
     async def listen(self, turn: Turn) -> AsyncGenerator[Chunk, None]:
         seat = turn.member.seat
@@ -71,7 +76,7 @@ class Asking:
             self._desk.failed(turn, error)
             raise
         except BadOutput as error:
-            self._well(turn, error.answer)
+            self._unfit(turn, error)
             raise
         finally:
             self._desk.released(turn)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from penstock.errors import DefinitionError, Problem
 from penstock.models.base import Provider
-from penstock.models.catalog import AS_OF, STANDARD, Catalog, default_tiers
+from penstock.models.catalog import AS_OF, KEYS, OWN, STANDARD, Catalog, default_tiers
 from penstock.models.clocks import BootClock, Clock
 from penstock.models.endpoint import KNOWN, Endpoint
 from penstock.models.providers.extractive import Extractive
@@ -24,7 +24,7 @@ from penstock.models.providers.hosted import Hosted
 from penstock.models.providers.http import Http
 from penstock.models.router import Listener, Router
 from penstock.models.shared import Shared
-from penstock.models.tiers import EXTRACTIVE, NOTHING_SAID, ModelsTable, Seat, SeatTable, Tiers
+from penstock.models.tiers import EXTRACTIVE, NOTHING_SAID, USUAL, ModelsTable, Seat, SeatTable, Tiers
 from penstock.policy.buckets import Dimension, Limit
 from penstock.policy.bulkhead import HOSTED, LOCAL
 from penstock.policy.health import LEAST, MOST
@@ -33,20 +33,6 @@ from penstock.workflow.findings import did_you_mean
 FILE: Final = "models.db"
 LOADING: Final = 30.0
 """Seconds that a model on this machine may need to be loaded before its first byte."""
-
-KEYS: Final = {
-    "openai": "OPENAI_API_KEY",
-    "azure": "AZURE_OPENAI_API_KEY and AZURE_OPENAI_ENDPOINT",
-    "github": "GITHUB_TOKEN",
-    "gemini": "GEMINI_API_KEY",
-    "anthropic": "ANTHROPIC_API_KEY",
-    "ollama": "OLLAMA_HOST",
-    "groq": "GROQ_API_KEY",
-    "openrouter": "OPENROUTER_API_KEY",
-    "deepseek": "DEEPSEEK_API_KEY",
-    "mistral": "MISTRAL_API_KEY",
-}
-"""What to set for each provider."""
 
 
 class Assembled(Router):
@@ -77,8 +63,9 @@ def assemble(
     origin = ""
     if not table.tiers and (usual := default_tiers(catalog)):
         origin = f"default of {AS_OF}"
-        tables = {name: tuple(SeatTable(model=one) for one in models) for name, models in usual.items()}
-        default = table.default if table.default in usual else STANDARD if STANDARD in usual else ""
+        # All of them are there: a workflow that asks for a tier without models gets the next one's, degraded.
+        tables = {name: tuple(SeatTable(model=one) for one in usual.get(name, ())) for name in USUAL}
+        default = table.default or (STANDARD if STANDARD in usual else next(iter(usual)))
         table = replace(table, tiers=tables, default=default)
     tiers = tiers_of(table, endpoints, frozenset(known), origin=origin)
     shared: Shared | None = None
@@ -98,17 +85,17 @@ def tiers_of(
     problems: list[Problem] = []
     names = sorted({*KNOWN, *known})
     seats: dict[str, Seat] = {}
-    others = [("last_resort", table.backups), ("embeddings", table.embeddings)]
-    for where, listed in [*table.tiers.items(), *others]:
+    tables = [(f"tiers.{name}", listed, origin) for name, listed in table.tiers.items()]
+    tables += [("last_resort", table.backups, ""), ("embeddings", table.embeddings, "")]
+    for where, listed, source in tables:
         for one in listed:
             provider = one.model.partition("/")[0]
             if provider not in names:
-                problems.append(
-                    Problem(f"unknown provider in {one.model!r}", did_you_mean(provider, names), where=where)
-                )
+                hint = did_you_mean(provider, names) or f"{OWN}{provider.upper()} names one of your own"
+                problems.append(Problem(f"unknown provider in {one.model!r}", hint, where=f"models.{where}"))
             else:
                 seat = _seat(one, endpoints.get(provider), known)
-                seats.setdefault(one.model, replace(seat, origin=origin if where in table.tiers else ""))
+                seats.setdefault(one.model, replace(seat, origin=source))
     if problems:
         raise DefinitionError(problems)
     last = EXTRACTIVE if table.last_resort == "extractive" else ""
@@ -122,6 +109,7 @@ def tiers_of(
         last_resort=last,
         when_busy=table.when_busy,
         embeddings=tuple(one.model for one in table.embeddings),
+        likes={name: _seat(SeatTable(model=f"{name}/"), endpoints.get(name), known) for name in known},
         lane=table.lane,
         hedge=table.hedge,
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.errors import PenstockError, UpstreamUnavailable
 from penstock.models.base import Answer, ModelError, Request, Usage
@@ -33,7 +34,8 @@ class Unavailable(UpstreamUnavailable):
         told = {name: _reason(fault) for name, fault in faults}
         told |= {one.name: one.reason for one in passed if one.name not in told and one.obstacle != "pin"}
         reasons = "; ".join(f"{name}: {reason}" for name, reason in told.items())
-        again = f"; ask again in {retry_after:.3g} s" if retry_after < float("inf") else ""
+        figure = f"{retry_after:.3g}" if retry_after < 100 else f"{retry_after:.0f}"
+        again = f"; ask again in {figure} s" if retry_after < float("inf") else ""
         what = f"no model can answer {requested!r} now"
         super().__init__(
             f"{what}: {'; '.join(filter(None, (why, reasons)))}{again}" if why or reasons else what,
@@ -42,6 +44,8 @@ class Unavailable(UpstreamUnavailable):
         self.requested = requested
         self.passed = tuple(passed)
         self.faults = tuple(faults)
+        self.spent: Answer | None = None
+        """What the attempts took and cost that came to nothing."""
 
 
 def _reason(fault: Fault) -> str:
@@ -114,7 +118,7 @@ class Call:
     __slots__ = (
         "at", "attempts", "began", "budgeted", "cost", "deadline", "errors", "filtered", "id", "key",
         "lane", "operation", "out", "paid", "passed", "pin", "priority", "request", "requested", "tier",
-        "told", "tries", "view", "waited",
+        "told", "tries", "used", "view", "waited",
     )  # fmt: skip
 
     def __init__(
@@ -157,10 +161,22 @@ class Call:
         self.filtered = False
         self.paid: float = 0.0
         """Dollars that went into attempts that came to nothing."""
+        self.used = Usage()
+        """Tokens that did."""
         self.waited = 0.0
         self.budgeted: tuple[Passed, ...] = ()
         """Candidates that would cost more than the call may."""
         self.told = False
+
+    def pay(self, spent: Answer) -> None:
+        """Count what came to nothing and has to be paid for all the same."""
+        self.paid += spent.cost or 0.0
+        self.used += spent.usage
+
+    @property
+    def choosy(self) -> bool:
+        """Whether others that wait beside it may go where it may not."""
+        return bool(self.out or self.budgeted)
 
     @property
     def faults(self) -> list[tuple[str, Fault]]:
@@ -190,6 +206,19 @@ class Turn:
     @property
     def degraded(self) -> bool:
         return self.candidate.tier > self.call.tier and not self.call.pin
+
+
+def accounted(turn: Turn, answer: Answer) -> Answer:
+    """The answer as its caller gets it: what was asked for, and all that it took."""
+    call = turn.call
+    return replace(
+        answer,
+        requested=call.requested,
+        degraded=turn.degraded,
+        attempts=len(call.attempts),
+        usage=answer.usage + call.used,
+        cost=None if answer.cost is None else answer.cost + call.paid,
+    )
 
 
 def record_of(call: Call, error: BaseException | None, answer: Answer, *, now: float) -> CallRecord:

@@ -28,6 +28,7 @@ from penstock.models.endpoint import (
     compatible,
     dated,
 )
+from penstock.models.proxies import is_http, proxy_for
 
 AS_OF: Final = "2026-11-16"
 """When the names below were looked up in the providers' documentation. They change; tiers in a
@@ -50,8 +51,26 @@ LOCAL: Final = "llama3.2"
 
 BEST, STANDARD, NEAR = "best", "standard", "local"
 
+OURS: Final = ("extractive",)
+"""Providers that are always there."""
+
 OWN: Final = "PENSTOCK_ENDPOINT_"
 """`PENSTOCK_ENDPOINT_LAB=http://…` and, where needed, `PENSTOCK_ENDPOINT_LAB_KEY`: one more, called `lab`."""
+
+
+KEYS: Final = {
+    "openai": "OPENAI_API_KEY",
+    "azure": "AZURE_OPENAI_API_KEY and AZURE_OPENAI_ENDPOINT",
+    "github": "GITHUB_TOKEN",
+    "gemini": "GEMINI_API_KEY",
+    "anthropic": "ANTHROPIC_API_KEY",
+    "ollama": "OLLAMA_HOST",
+    "groq": "GROQ_API_KEY",
+    "openrouter": "OPENROUTER_API_KEY",
+    "deepseek": "DEEPSEEK_API_KEY",
+    "mistral": "MISTRAL_API_KEY",
+}
+"""What to set for each provider."""
 
 
 class Found(Struct, frozen=True, kw_only=True):
@@ -159,6 +178,8 @@ class _Look:
                 return
             if kind == "gemini" and not _VERSIONED.search(base):
                 base += "/v1beta"
+            if kind == "anthropic":
+                base = base.removesuffix("/v1")  # its paths begin with that
             own = kind == "openai" and urlsplit(base).hostname != urlsplit(OPENAI.base).hostname
             to = replace(COMPLETIONS, base=base, max_tokens="max_tokens") if own else replace(to, base=base)
         if kind == "openai":
@@ -171,7 +192,7 @@ class _Look:
         if not (key and url):
             if key or url:
                 missing = "AZURE_OPENAI_ENDPOINT" if key else "AZURE_OPENAI_API_KEY"
-                self.problems.append(Problem(f"{key or url} is set and {missing} is not", where=key or url))
+                self.problems.append(Problem(f"{key or url} is set and {missing} is not"))
             return
         base = self._url(url)
         if not base:
@@ -210,11 +231,12 @@ class _Look:
 
     def own(self, variable: str) -> None:
         name = variable.removeprefix(OWN).lower()
-        if not _NAMED.fullmatch(name) or name in KNOWN:
-            problem = Problem(
-                f"{variable} does not name a provider", "use letters and digits", where=variable
+        if not _NAMED.fullmatch(name):
+            self.problems.append(Problem(f"{variable} does not name a provider", "use letters and digits"))
+        elif name in KNOWN or name in OURS:
+            self.problems.append(
+                Problem(f"{variable}: there is a provider {name} already", "give it another name")
             )
-            self.problems.append(problem)
         elif base := self._url(variable):
             to = compatible(name, base, local=base.startswith("http://"))
             self._add(to, self._first(f"{variable}_KEY"), variable)
@@ -222,14 +244,17 @@ class _Look:
     def _add(self, to: Endpoint, key: str, *others: str) -> None:
         value = self._value(key) if key else ""
         if value and not _PRINTABLE.fullmatch(value):
-            self.problems.append(
-                Problem(f"{key} is not a key: it has spaces or other odd characters", where=key)
-            )
+            self.problems.append(Problem(f"{key} is not a key: it has spaces or other odd characters"))
             return
         if key in _BEARER:
             to = replace(to, auth="authorization", scheme="Bearer ")
-        variables = tuple(name for name in (key, *others) if name)
-        self.found.append(Found(endpoint=replace(to, key=Secret(value)), variables=variables))
+        by, proxy = proxy_for(to.base, self._env)
+        if proxy and not is_http(proxy):
+            self.problems.append(Problem(f"{by} is not used for {to.name}: it is no HTTP proxy"))
+            by = proxy = ""
+        variables = tuple(name for name in (key, *others, by) if name)
+        to = replace(to, key=Secret(value), proxy=Secret(proxy))
+        self.found.append(Found(endpoint=to, variables=variables))
 
     def _first(self, *names: str) -> str:
         return next((name for name in names if self._env.get(name, "").strip()), "")
@@ -248,14 +273,14 @@ class _Look:
             parts = urlsplit(url)
             fine = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
             fine = fine and "@" not in parts.netloc  # a key belongs where it can be kept secret
+            fine = fine and not (parts.query or parts.fragment)  # paths are put behind it
         except ValueError:
             fine = False
         if not fine or not _PRINTABLE.fullmatch(url):
             self.problems.append(
                 Problem(
-                    f"{name} is not a URL",
-                    "it begins with http:// or https:// and has no password in it",
-                    where=name,
+                    f"{name} is not a URL to put paths behind",
+                    "it begins with http:// or https://, and has no password and no ? in it",
                 )
             )
             return ""
@@ -270,17 +295,22 @@ OPENAI_HEADERS: Final = {
 
 def _ollama_url(host: str) -> str:
     """What Ollama itself takes: a host, a port, both, or a URL; an address to listen on is this machine."""
-    url = host if "://" in host else f"http://{'127.0.0.1' if host.startswith(':') else ''}{host}"
+    scheme, given, rest = host.rpartition("://")
+    place, _, path = rest.partition("/")
+    if place.count(":") > 1 and not place.startswith("["):
+        place = f"[{place}]"
     try:
-        parts = urlsplit(url)
-        port = parts.port
+        parts = urlsplit(f"{scheme or 'http'}://{place}")
+        name, port = parts.hostname or "127.0.0.1", parts.port
     except ValueError:
-        return url
-    if parts.hostname in ("0.0.0.0", "::"):  # noqa: S104 - nobody listens here, and nobody can be called there
-        url = url.replace(parts.netloc, f"127.0.0.1:{port}" if port else "127.0.0.1", 1)
-    if port is None and parts.scheme == "http":
-        url = f"{url.rstrip('/')}:11434" if not parts.path.strip("/") else url
-    return url
+        return host
+    if "@" in place:
+        return host
+    if name in ("0.0.0.0", "::"):  # noqa: S104 - nobody listens here, and nobody can be called there
+        name = "127.0.0.1"
+    port = port if given or port is not None else 11434  # a URL has the port of its scheme
+    where = f"[{name}]" if ":" in name else name
+    return f"{parts.scheme}://{where}{'' if port is None else f':{port}'}{'/' if path else ''}{path}"
 
 
 def shown_url(url: str) -> str:

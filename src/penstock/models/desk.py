@@ -23,7 +23,7 @@ from penstock.models.shared import Dirty, Shared
 from penstock.policy import breaker, throttle
 from penstock.policy.breaker import Ticket
 from penstock.policy.buckets import Cost
-from penstock.policy.selection import Candidate, Passed, Standing, select
+from penstock.policy.selection import Candidate, Passed, Standing, obstacle, select
 from penstock.policy.shedding import PATIENCE
 
 BEAT: Final = 0.25
@@ -61,12 +61,17 @@ class Desk:
             members.values(), shared, clock, holder=holder, look=self.look, changed=self._changed
         )
         self._keys = {one.seat.key: one for one in members.values()}
+        self._strangers: dict[str, states.State] = {}
+        """What others have found out about candidates that nobody has asked for here."""
         self._chance = chance
         self._beat: asyncio.TimerHandle | None = None
 
     def add(self, member: Member) -> None:
         self.members[member.name] = member
         self._keys[member.seat.key] = member
+        known = self._strangers.pop(member.seat.key, None)
+        if known is not None:
+            member.adopt(known)
 
     def asked(self, now: float) -> None:
         """Somebody wants an answer: look after those that are down."""
@@ -130,7 +135,7 @@ class Desk:
 
     def _canary(self, call: Call, member: Member, now: float) -> Ticket | None:
         """The one slot of a breaker that is not closed: of all processes, one gets it."""
-        lease = max(1.0, call.deadline - now + 1.0)
+        lease = min(breaker.LEASE, max(1.0, call.deadline - now + 1.0))
         if not self.shared.claim(f"canary:{member.name}", call.id, seconds=lease):
             member.claim_at = now + CLAIM_AGAIN
             return None
@@ -149,20 +154,36 @@ class Desk:
         call, now = turn.call, self.clock.now()
         for tier, group in call.view:
             for candidate, member in group:
-                if tier == LAST or member is turn.member or member.name in call.out:
+                if tier == LAST or member is turn.member or _barred(call, candidate):
                     continue
-                dear = call.lane is not None and candidate.lane > call.lane
-                if not (dear or member.seat.missing or member.why_shut(now) or member.state.disabled):
+                if not (member.seat.missing or member.why_shut(now) or member.state.disabled):
                     return True
         return False
 
-    def free(self, call: Call) -> int:
-        """Calls of this kind that could start now."""
-        now, room = self.clock.now(), 0
-        for _, group in call.view:
+    def hopeful(self, call: Call) -> bool:
+        """Whether waiting may be worth it: somebody who may answer is there, or will be in time."""
+        now = self.clock.now()
+        call.passed.clear()
+        for tier, group in call.view:
             for candidate, member in group:
-                standing = member.standing(candidate, call.cost, now=now)
-                if not (standing.disabled or standing.breaker or standing.bucket) and candidate.tier != LAST:
+                if tier == LAST or candidate.name in call.out:
+                    continue
+                standing = member.standing(candidate, call.cost, now=now, weigh=False)
+                passed = obstacle(standing, tier=call.tier, lane=call.lane, pin=call.pin)
+                if passed is None:
+                    return True
+                call.passed[candidate.name] = passed
+        return self.wake_at(call) > float("-inf")
+
+    def free(self, call: Call) -> int:
+        """Calls like this one that could start now."""
+        now, room = self.clock.now(), 0
+        for tier, group in call.view:
+            for candidate, member in group:
+                if tier == LAST or _barred(call, candidate):
+                    continue
+                standing = member.standing(candidate, call.cost, now=now, weigh=False)
+                if not (standing.disabled or standing.breaker or standing.bucket):
                     room += member.room(now)
         return room
 
@@ -209,8 +230,10 @@ class Desk:
 
     def failed(self, turn: Turn, error: ModelError) -> None:
         fault, hints, member = error.fault, error.hints, turn.member
-        spent = error.spent
-        used = _used(spent.usage, turn.reserved) if spent is not None else Cost()
+        used = Cost()
+        if error.spent is not None:
+            used = _used(error.spent.usage, turn.reserved)
+            turn.call.pay(error.spent)
         ended = self._ended(turn, used, hints)
         crowded = fault.kind == "overloaded" and member.in_flight > 0
         if fault.kind == "overloaded" or _too_many(hints):
@@ -303,7 +326,9 @@ class Desk:
             return
         for key, theirs in found.items():
             member = self._keys.get(key)
-            if member is not None:
+            if member is None:
+                self._strangers[key] = theirs
+            else:
                 member.adopt(states.again(theirs, member.changes, member.state))
         self._changed()
 
@@ -354,6 +379,11 @@ class Desk:
             self._beat.cancel()
             self._beat = None
         self.shared.close()
+
+
+def _barred(call: Call, candidate: Candidate) -> bool:
+    """Whether this call is done with it, or may not pay for it."""
+    return candidate.name in call.out or (call.lane is not None and candidate.lane > call.lane)
 
 
 def _candidate(standings: list[Standing], name: str) -> Candidate:

@@ -78,6 +78,8 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     """Streams have to be asked for their account of tokens."""
     local: bool = False
     """Runs on this machine or network: costs nothing, and not much runs at once."""
+    proxy: Secret = NO_KEY
+    """The HTTP proxy by which it is reached, if any: there may be a password in it."""
 
     def credentials(self) -> dict[str, str]:
         """The headers that only the provider may see."""

@@ -105,13 +105,17 @@ class Member:
         room = self.room(now)
         return Standing(
             candidate=candidate,
-            disabled=seat.missing or (why_disabled(state, now=now) if state.disabled else ""),
+            disabled=self.why_off(now),
             breaker=self.why_shut(now),
             bucket=buckets.why_not(state.bucket, cost, now=now),
             bulkhead="" if room else bulkhead.why_not(state.bulkhead, self.under_way(now)),
             score=health.score(state.health, now=now) if weigh else 1.0,
             left=min(room / seat.concurrency, buckets.remaining(state.bucket, now=now)) if weigh else 1.0,
         )
+
+    def why_off(self, now: float) -> str:
+        """Why it is not to be called at all, as things are configured; empty when it is."""
+        return self.seat.missing or (why_disabled(self.state, now=now) if self.state.disabled else "")
 
     def why_shut(self, now: float) -> str:
         if self.state.breaker.phase in _TRUSTED:

@@ -26,12 +26,13 @@ Prices = Mapping[str, Price]
 FREE = Price()
 
 
-def price_of(prices: Prices, provider: str, model: str) -> Price | None:
+def price_of(prices: Prices, provider: str, model: str, *, local: bool = False) -> Price | None:
+    """What is configured; a model of one's own costs nothing where nothing is."""
     for name in (f"{provider}/{model}", model, f"{provider}/*"):
         found = prices.get(name)
         if found is not None:
             return found
-    return None
+    return FREE if local else None
 
 
 def cost(price: Price | None, usage: Usage) -> float | None:

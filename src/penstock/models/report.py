@@ -12,7 +12,6 @@ from msgspec import Struct
 from penstock.models.base import Listing, ModelError, Provider
 from penstock.models.errors import FaultKind
 from penstock.models.members import Member
-from penstock.models.state import why_disabled
 from penstock.models.tiers import Tiers
 from penstock.policy import buckets, bulkhead, health, throttle
 from penstock.policy.buckets import ONE
@@ -83,7 +82,7 @@ def report(member: Member, tiers: Tiers, *, now: float) -> ModelReport:
     shut = member.why_shut(now)
     limited = buckets.why_not(state.bucket, ONE, now=now)
     full = bulkhead.why_not(state.bulkhead, member.under_way(now))
-    off = seat.missing or why_disabled(state, now=now)
+    off = member.why_off(now)
     phase = state.breaker.phase
     status = (
         "off" if off
@@ -98,9 +97,10 @@ def report(member: Member, tiers: Tiers, *, now: float) -> ModelReport:
     probe = state.breaker.probe_at
     named = tuple(name for name, seats in tiers.order if member.name in seats)
     last = member.name in (*tiers.backups, tiers.last_resort)
+    other = ("last resort",) if last else ("embeddings",) if member.name in tiers.embeddings else ()
     return ModelReport(
         name=member.name,
-        tiers=named or (("last resort",) if last else ()),
+        tiers=named or other,
         origin=seat.origin,
         lane=seat.lane,
         status=status,
@@ -131,7 +131,9 @@ async def instead(provider: Provider, model: str) -> str:
     """What to set where there is no such model: those that its provider offers, the closest first."""
     try:
         names = list(await provider.offered()) if isinstance(provider, Listing) else []
-    except ModelError:
+    except ModelError as error:
+        if error.fault.kind == "not_found":
+            return "nor is there a list of models: is its URL right?"
         names = []
     what = "name another in [models.tiers] of penstock.toml"
     if not names:

@@ -17,11 +17,19 @@ from itertools import count
 from types import TracebackType
 from typing import Any, Final, Self
 
-from msgspec.structs import replace
-
 from penstock.models.asking import Asking
 from penstock.models.base import Answer, BadOutput, Chunk, Embedding, ModelError, Provider, Request, user
-from penstock.models.calls import Call, CallRecord, Group, Shed, Turn, Unavailable, record_of
+from penstock.models.calls import (
+    Call,
+    CallRecord,
+    Group,
+    Shed,
+    Turn,
+    Unavailable,
+    UnknownModel,
+    accounted,
+    record_of,
+)
 from penstock.models.clocks import BootClock, Clock
 from penstock.models.desk import LAST, TRIES, Desk
 from penstock.models.hedging import race
@@ -175,10 +183,10 @@ class Router:
 
     async def test(self, model: str, *, within: float = 30.0) -> Tested:
         """Ask one candidate something small, whatever is known of it. Where it answers, it is used again."""
-        member = self._desk.members[model]
+        member = self._desk.members[self._views.of("chat", tier="", model=model, lane=None).pin]
         began, seat = self.clock.now(), member.seat
         if seat.missing or member.provider is None:
-            return Tested(name=model, message=seat.missing)
+            return Tested(name=seat.name, message=seat.missing)
         request = Request(messages=(user("Reply with the word OK."),), max_tokens=16, timeout=within)
         try:
             answer = await member.provider.chat(seat.model, request)
@@ -186,20 +194,29 @@ class Router:
             seconds, message = self.clock.now() - began, error.fault.message
             if error.fault.action == "hold" and error.fault.kind != "quota_exhausted":
                 message = f"{message}; {await instead(member.provider, seat.model)}".lstrip("; ")
-            return Tested(name=model, seconds=seconds, kind=error.fault.kind, message=message)
+            return Tested(name=seat.name, seconds=seconds, kind=error.fault.kind, message=message)
         member.apply(enabled)
         self._desk.flush()
-        seconds = self.clock.now() - began
-        return Tested(name=model, ok=True, seconds=seconds, cost=answer.cost, label=answer.label)
+        seconds = answer.took or self.clock.now() - began
+        return Tested(name=seat.name, ok=True, seconds=seconds, cost=answer.cost, label=answer.label)
 
     # --- looking ---
 
+    def unknown(self, *, tier: str = "", model: str = "") -> str:
+        """Why a call for this tier or model would be refused whatever it asks; empty when it would not."""
+        try:
+            self._views.of("chat", tier=tier, model=model, lane=None)
+        except UnknownModel as error:
+            return str(error)
+        return ""
+
     def system_health(self) -> float:
-        """The share of the configured capacity that is not open, 0 to 1."""
+        """The share of the configured capacity that is neither open nor off, 0 to 1."""
         self._look()
+        now = self.clock.now()
         members = [one for one in self._desk.members.values() if one.name != self.tiers.last_resort]
         return health.system_health(
-            (one.seat.concurrency, bool(one.seat.missing) or one.state.breaker.phase == "open")
+            (one.seat.concurrency, one.state.breaker.phase == "open" or bool(one.why_off(now)))
             for one in members or self._desk.members.values()
         )
 
@@ -294,7 +311,7 @@ class Router:
         """A turn after waiting for it; or none, and why it was not worth it."""
         desk = self._desk
         line = desk.lines.open(call.key)
-        if line.idle and desk.wake_at(call) == float("-inf"):
+        if not desk.hopeful(call):
             return None, ""
         offered = line.offer(call, free=desk.free(call))
         if offered.verdict == "shed":
@@ -331,8 +348,6 @@ class Router:
         call.errors.append(error)
         name = f"{error.provider}/{error.model}"
         call.tries[name] = call.tries.get(name, 0) + 1
-        if error.spent is not None:
-            call.paid += error.spent.cost or 0.0
         match error.fault.action:
             case "fail":
                 raise error
@@ -363,21 +378,23 @@ class Router:
     # --- telling ---
 
     def _answered(self, call: Call, found: tuple[Turn, Answer]) -> Answer:
-        turn, answer = found
-        cost = None if answer.cost is None else answer.cost + call.paid
-        answer = replace(
-            answer, requested=call.requested, degraded=turn.degraded, attempts=len(call.attempts), cost=cost
-        )
+        answer = accounted(*found)
         self._told(call, None, answer)
         return answer
 
     def _told(self, call: Call, error: BaseException | None, answer: Answer | None = None) -> None:
+        if isinstance(error, ModelError | Unavailable):
+            error.spent = Answer(
+                requested=call.requested, attempts=len(call.attempts), usage=call.used,
+                cost=call.paid or None, took=self.clock.now() - call.began,
+            )  # fmt: skip
         if call.told or self.listener is None:
             return
         call.told = True
         if isinstance(error, BadOutput):
             answer = error.answer
-        record = record_of(call, error, answer or Answer(cost=call.paid or None), now=self.clock.now())
+        answer = answer or Answer(usage=call.used, cost=call.paid or None)
+        record = record_of(call, error, answer, now=self.clock.now())
         with suppress(Exception):  # an observer never touches the call
             self.listener(record)
 

@@ -55,7 +55,7 @@ async def settle(first: Answer, once: Once, request: Request, *, deadline: float
     try:
         second = await once(replace(repair(request, first, problems), timeout=left))
     except ModelError as error:
-        error.spent = first
+        error.spent = first if error.spent is None else _both(first, error.spent)
         raise
     answer = _both(first, second)
     if answer.tool_calls:

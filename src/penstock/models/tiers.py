@@ -75,6 +75,8 @@ class Tiers(Struct, frozen=True, kw_only=True):
     answers it at once."""
     embeddings: tuple[str, ...] = ()
     """Seats that embed. They are one model at several providers: vectors of two models do not mix."""
+    likes: Mapping[str, Seat] = {}
+    """By provider: what a model of it is like that is pinned and that no tier names."""
     lane: int | None = None
     """The dearest lane that any call may use."""
     hedge: bool = False
@@ -116,9 +118,15 @@ class ModelsTable(Struct, frozen=True, kw_only=True):
 
 NOTHING_SAID: Final = ModelsTable()
 USUAL: Final = ("best", "standard", "local")
-"""The tiers that there may be where none is configured."""
+"""The tiers that there are where none is configured."""
 
 _KEYS: Final = tuple(name for name in ModelsTable.__struct_fields__ if name != "backups")
+
+
+_CHOICES: Final = {
+    "last_resort": "must be 'extractive', 'none' or a list of models",
+    "when_busy": "must be 'wait' or 'last_resort'",
+}
 
 
 def read_table(raw: Any, *, file: str = "") -> tuple[ModelsTable, list[Problem]]:
@@ -143,13 +151,17 @@ def read_table(raw: Any, *, file: str = "") -> tuple[ModelsTable, list[Problem]]
         try:
             found[name] = getattr(msgspec.convert({name: value}, ModelsTable), name)
         except msgspec.ValidationError as error:
-            wrong(f"models.{name}", _said(error))
+            wrong(f"models.{name}", _CHOICES.get(name) or _said(error))
     tiers = raw.get("tiers", {})
     if not isinstance(tiers, Mapping):
         wrong("models.tiers", "must be a table of lists")
         tiers = {}
     found["tiers"] = {name: _seats(seats, f"models.tiers.{name}", wrong) for name, seats in tiers.items()}
     found["embeddings"] = _seats(raw.get("embeddings", []), "models.embeddings", wrong)
+    for number, one in enumerate(found["embeddings"]):
+        if one.model.partition("/")[2] != found["embeddings"][0].model.partition("/")[2]:
+            message = "is another model than the first: vectors of two models do not compare"
+            wrong(f"models.embeddings[{number}]", message)
     found["prices"] = _prices(raw.get("prices", {}), wrong)
     default = found.get("default", "")
     if default and default not in (tiers or USUAL):
@@ -220,4 +232,8 @@ def _prices(raw: Any, wrong: Any) -> dict[str, Price]:
 
 
 def _said(error: Exception) -> str:
-    return str(error).replace("Object contains unknown field", "unknown setting").replace("`", "'")
+    """What msgspec says, with the name of the field before it where that is one of several."""
+    what, _, place = str(error).replace("`", "'").partition(" - at ")
+    what = what.replace("Object contains unknown field", "unknown setting").replace(" | null", "")
+    field = place.strip("'$.")
+    return f"{field}: {what}" if field and field not in _KEYS else what

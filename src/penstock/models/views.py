@@ -6,12 +6,14 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.models.base import Provider, Request, Usage
 from penstock.models.calls import Group, UnknownModel
+from penstock.models.catalog import KEYS
 from penstock.models.desk import BACKUP, LAST, Desk
 from penstock.models.members import Member
-from penstock.models.prices import FREE, Prices, cost, price_of
+from penstock.models.prices import Prices, cost, price_of
 from penstock.models.tiers import Seat, Tiers
 from penstock.policy.buckets import Cost
 from penstock.policy.selection import Candidate, Passed, dearest
@@ -90,17 +92,17 @@ class Views:
     def _newcomer(self, model: str) -> Member:
         """A model that no tier names, of a provider that is configured."""
         provider, _, rest = model.partition("/")
+        if provider in KEYS and provider not in self._providers:
+            hint = did_you_mean(model, list(self._desk.members)) or f"set {KEYS[provider]}"
+            raise UnknownModel(f"{model!r} cannot be asked: {provider} has no key", hint)
         if provider not in self._providers or not rest:
             known = [*self._desk.members, *(f"{name}/…" for name in self._providers)]
             raise UnknownModel(f"there is no model {model!r}", did_you_mean(model, known) or _among(known))
         if self._pinned >= PINNED:
             raise UnknownModel(f"{model!r} is one model too many", "name it in a tier")
         self._pinned += 1
-        like = next((one.seat for one in self._desk.members.values() if one.seat.provider == provider), None)
-        seat = Seat(
-            provider=provider, model=rest, lane=like.lane if like else 1,
-            fingerprint=like.fingerprint if like else "",
-        )  # fmt: skip
+        like = self._tiers.likes.get(provider) or Seat(provider=provider, model=rest)
+        seat = replace(like, model=rest)
         alone, holder = self._desk.shared.alone, self._desk.holder
         member = Member(seat, self._providers[provider], alone=alone, holder=holder)
         self._desk.add(member)
@@ -151,10 +153,8 @@ def over_budget(groups: Iterable[Group], asked: Cost, budget: float, prices: Pri
     usage = Usage(int(asked.input_tokens), int(asked.output_tokens) or OUTPUT)
     for _, group in groups:
         for candidate, member in group:
-            price = (
-                FREE if not member.seat.lane else price_of(prices, member.seat.provider, member.seat.model)
-            )
-            about = cost(price, usage)
+            seat = member.seat
+            about = cost(price_of(prices, seat.provider, seat.model, local=not seat.lane), usage)
             if about is None:
                 found[candidate.name] = Passed(
                     candidate.name, "lane", "no price is known, and there is a budget"

@@ -128,6 +128,21 @@ class Exposure:
         self._pinned = tuple(pinned)
         self._budget = budget or Budget()
 
+    @property
+    def wanted(self) -> Sequence[str]:
+        """The ids of what may be shown, or a pattern of them."""
+        return self._pinned if self._mode == "never" else ("*",)
+
+    def missing(self) -> dict[str, str]:
+        """Favourites that cannot be shown, and why."""
+        said: dict[str, str] = {}
+        for id in self._pinned:
+            try:
+                self._catalog.find(id)
+            except PenstockError as error:
+                said[id] = str(error)
+        return said
+
     def tools(self) -> Mapping[str, Tool]:
         """By their names on the wire."""
         return {wire_name(tool.id): tool for tool in self._chosen()}

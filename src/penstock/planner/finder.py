@@ -6,29 +6,30 @@ Keeps its index current with the catalog by itself. The first question pays for 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.errors import PenstockError
-from penstock.knowledge.entries import Entry, Evidence, Found, entry_of
-from penstock.planner.context import Budget, Count, cost_of, counter, described, fill
+from penstock.knowledge.entries import Evidence, Found, entry_of
+from penstock.knowledge.requests import told, understood
+from penstock.planner.context import Budget, Count, cost_of, counter, described, fill, known
 from penstock.tools.base import Catalog, Tool
 
 if TYPE_CHECKING:
     from penstock.knowledge.embed import Embedder
     from penstock.knowledge.search import Search
 
-FRESH: Final = 2.0
-"""Seconds for which the catalog is taken to be as it was."""
-
 _BRIEF: Final = 160
 """Characters of a description where only names are wanted."""
 
+_FURTHER: Final = 4
+"""How many times as many are looked at when too few of the best can be used."""
 
-async def _nothing() -> None:
+
+async def _nothing() -> Sequence[str]:
     """Nothing to wait for."""
+    return ()
 
 
 def _embedded() -> Embedder | None:
@@ -46,9 +47,7 @@ class ToolFinder:
         embedder: Callable[[], Embedder | None] = _embedded,
         kept: Path | None = None,
         evidence: Evidence | None = None,
-        about: Callable[[str], str] = lambda _server: "",
-        before: Callable[[], Awaitable[None]] = _nothing,
-        clock: Callable[[], float] = time.monotonic,
+        before: Callable[[], Awaitable[Sequence[str]]] = _nothing,
     ) -> None:
         self.budget = budget or Budget()
         self._catalog = catalog
@@ -56,79 +55,93 @@ class ToolFinder:
         """Called once, in a worker thread, by the first question. None: words have to do."""
         self._kept = kept
         self._evidence = evidence
-        self._about = about
-        """What a server is for, by its name."""
         self._before = before
-        """Waited for before each search: servers may just be starting."""
-        self._clock = clock
+        """Waited for before each search: servers may just be starting. Names those that still are."""
         self._search: Search | None = None
-        self._seen: dict[str, tuple[Tool, Entry]] = {}
-        self._checked = float("-inf")
+        self._version: int | None = None
+        """Of the catalog, as it is in the index."""
         self._turn = asyncio.Lock()
 
     async def find(
         self, intent: str, *, limit: int, schemas: bool, context: Sequence[str] = ()
     ) -> Mapping[str, Any]:
-        found = await self.ranked(intent, limit=limit, context=context)
+        starting = await self._before()
+        says_something = bool(told(understood(intent).text))
+        search, best = await self._best(intent, limit=limit, context=context)
+        found = best if says_something else []
         count, exact = counter()
-        shown = [self._shown(one, schemas=schemas) for one in found]
+        shown = [_shown(one, tool, schemas=schemas) for one, tool in found]
         filled = fill(shown, lambda plain: cost_of(plain, count), self.budget.available)
         answer: dict[str, Any] = {
             "status": "complete",
             "tools": filled.chosen,
-            "of": len(self._seen),
+            "of": len(search),
             "tokens": filled.tokens,
             "budget": {**self.budget.shown(), "exact": exact},
         }
+        if starting:
+            answer["starting"] = list(starting)
         if filled.left_out:
             answer["left_out"] = [plain["id"] for plain in filled.left_out]
             answer["hint"] = "`left_out` did not fit; ask for names only, or for less at once"
+        elif not says_something:
+            answer["hint"] = "nothing in it can be looked for; say in a few words what is to be done"
         return answer
 
     async def ranked(self, intent: str, *, limit: int, context: Sequence[str] = ()) -> list[Found]:
         """The best tools first, whatever they cost."""
         await self._before()
-        async with self._turn:
-            if self._clock() - self._checked >= FRESH:
-                await asyncio.to_thread(self._refresh)
-                self._checked = self._clock()
-            assert self._search is not None  # noqa: S101 - made by the first refresh
-            return await asyncio.to_thread(self._search.find, intent, limit=limit, context=context)
+        _, best = await self._best(intent, limit=limit, context=context)
+        return [found for found, _ in best]
 
     def costs(self, count: Count) -> dict[str, int]:
         """What every tool would cost if clients were shown all of them."""
-        self._look()
-        return {id: cost_of(described(tool), count) for id, (tool, _) in self._seen.items()}
+        every = known(self._catalog, self._catalog.ids())
+        return {tool.id: cost_of(described(tool), count) for tool in every}
 
-    def _refresh(self) -> None:
-        if self._search is None:
-            from penstock.knowledge.search import Search
+    async def _best(
+        self, intent: str, *, limit: int, context: Sequence[str]
+    ) -> tuple[Search, list[tuple[Found, Tool]]]:
+        async with self._turn:
+            search = await self._current()
+            wanted = limit
+            while True:
+                found = await asyncio.to_thread(search.find, intent, limit=wanted, context=context)
+                best = self._usable(found)[:limit]
+                if len(best) == limit or wanted >= len(search):
+                    return search, best
+                wanted *= _FURTHER
 
-            self._search = Search(self._embedder(), kept=self._kept, evidence=self._evidence)
-        self._look()
-        self._search.update(entry for _, entry in self._seen.values())
+    async def _current(self) -> Search:
+        """The index, of what the catalog holds now."""
+        version = self._catalog.version
+        if self._search is None or version != self._version:
+            self._search = await asyncio.to_thread(self._made)
+            self._version = version
+        return self._search
 
-    def _look(self) -> None:
-        """See which tools there are; one that is the same as before costs nothing."""
-        now: dict[str, tuple[Tool, Entry]] = {}
-        for id in self._catalog.ids():
+    def _made(self) -> Search:
+        from penstock.knowledge.search import Search
+
+        search = self._search or Search(self._embedder(), kept=self._kept, evidence=self._evidence)
+        search.update(entry_of(one, one.about) for one in self._catalog.sketches())
+        return search
+
+    def _usable(self, found: Sequence[Found]) -> list[tuple[Found, Tool]]:
+        """Each with its tool. What turns out to be refused is passed over: there is nothing to offer."""
+        usable = []
+        for one in found:
             try:
-                tool = self._catalog.find(id)
+                usable.append((one, self._catalog.find(one.id)))
             except PenstockError:
-                continue  # refused until somebody approves it: nothing to offer
-            about = self._about(id.partition(":")[0])
-            before = self._seen.get(id)
-            if before is not None and before[0] is tool and before[1].about == about:
-                now[id] = before
-            else:
-                now[id] = (tool, entry_of(tool, about))
-        self._seen = now
+                continue
+        return usable
 
-    def _shown(self, found: Found, *, schemas: bool) -> dict[str, Any]:
-        tool = self._seen[found.id][0]
-        if not schemas:
-            return {"id": tool.id, "description": _first(tool.description), "score": found.score}
-        return {**described(tool), "effect": tool.effect, "score": found.score}
+
+def _shown(found: Found, tool: Tool, *, schemas: bool) -> dict[str, Any]:
+    if not schemas:
+        return {"id": tool.id, "description": _first(tool.description), "score": found.score}
+    return {**described(tool), "effect": tool.effect, "score": found.score}
 
 
 def _first(text: str) -> str:

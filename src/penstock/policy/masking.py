@@ -56,7 +56,11 @@ def mask(text: str, secrets: Collection[str] = ()) -> str:
 
 def secrets_in(environment: Mapping[str, str]) -> frozenset[str]:
     """The values of variables whose names say that they are secret, in each spelling that may turn up."""
-    named = {value.strip() for name, value in environment.items() if _VARIABLE.search(name)}
+    named = {
+        value.strip()
+        for name, value in environment.items()
+        if _VARIABLE.search(name) and name not in ("PWD", "OLDPWD")  # folders, and no passwords
+    }
     values = named | {part.strip() for value in named for part in value.split(",")}  # a list of keys
     long = {value for value in values if len(value) >= SHORTEST}
     spellings = (spelt for value in long for spelt in (value, quote(value, safe=""), repr(value)[1:-1]))

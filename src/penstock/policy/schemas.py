@@ -46,14 +46,35 @@ Overlook = Callable[[str, Any], bool]
 
 
 def compiled(schema: Mapping[str, Any], *, overlook: Overlook | None = None) -> Check:
-    """A check of values against a schema, or `BadSchema` in words."""
+    """A check of values against a schema, or `BadSchema` in words.
+
+    A schema of the usual words is seen to be valid without being checked, which takes milliseconds;
+    what it takes to apply it is made when the first value comes. Catalogs have thousands of them.
+    """
+    _inspect(schema)
+    if not is_plain(schema):
+        _check_schema(schema)
+        check = _applied(schema, overlook)
+        said = check({})  # one that can never be applied is refused now, not at its first call
+        if said.startswith("cannot be checked"):
+            raise BadSchema(said.removeprefix("cannot be checked: "))
+        return check
+    made: list[Check] = []
+
+    def later(value: Any) -> str:
+        if not made:
+            made.append(_applied(schema, overlook))
+        return made[0](value)
+
+    return later
+
+
+def _check_schema(schema: Mapping[str, Any]) -> None:
     from jsonschema import Draft202012Validator, FormatChecker
-    from jsonschema.exceptions import SchemaError, best_match
-    from jsonschema.validators import extend, validator_for
-    from referencing import Registry
+    from jsonschema.exceptions import SchemaError
+    from jsonschema.validators import validator_for
     from referencing.exceptions import Unresolvable
 
-    _inspect(schema)
     try:
         kind: Any = validator_for(schema, default=Draft202012Validator)
         kind.check_schema(schema, format_checker=FormatChecker(formats=()))  # patterns may be JavaScript's
@@ -61,6 +82,17 @@ def compiled(schema: Mapping[str, Any], *, overlook: Overlook | None = None) -> 
         raise BadSchema(f"the schema is not valid: {error.message[:200]}") from None
     except (RecursionError, Unresolvable) as error:
         raise BadSchema(f"the schema cannot be checked: {type(error).__name__}") from None
+
+
+def _applied(schema: Mapping[str, Any], overlook: Overlook | None) -> Check:
+    """The check of a schema that is valid."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+    from jsonschema.validators import extend, validator_for
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
+
+    kind: Any = validator_for(schema, default=Draft202012Validator)
     left = [0]
 
     def counted(follow: Any) -> Any:
@@ -97,9 +129,6 @@ def compiled(schema: Mapping[str, Any], *, overlook: Overlook | None = None) -> 
         said = error.message if len(error.message) <= 300 else f"{error.message[:300]}…"
         return f"{place.lstrip('.')}: {said}" if place else said
 
-    said = check({})  # one that can never be applied is refused now, not at its first call
-    if said.startswith("cannot be checked"):
-        raise BadSchema(said.removeprefix("cannot be checked: "))
     return check
 
 
@@ -116,21 +145,117 @@ def _counts(error: Any, overlook: Overlook) -> bool:
 _FOLLOWING: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
+_DRAFTS: Final = (
+    "http://json-schema.org/draft-07/schema",
+    "https://json-schema.org/draft/2019-09/schema",
+    "https://json-schema.org/draft/2020-12/schema",
+)
+_TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
+
+
+def is_plain(schema: Any) -> bool:
+    """Whether a schema is valid for certain: only the usual words, each with what belongs to it."""
+    if not isinstance(schema, Mapping):
+        return False
+    draft = schema.get("$schema", _DRAFTS[0])
+    rest = {key: value for key, value in schema.items() if key != "$schema"}
+    return isinstance(draft, str) and draft.removesuffix("#") in _DRAFTS and _plain(rest)
+
+
+def _plain(schema: Any) -> bool:
+    if isinstance(schema, bool):
+        return True
+    if not isinstance(schema, Mapping):
+        return False
+    return all((fits := _PLAIN.get(word)) is not None and fits(value) for word, value in schema.items())
+
+
+def _anything(_value: Any) -> bool:
+    return True
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_type(value: Any) -> bool:
+    if isinstance(value, str):
+        return value in _TYPES
+    return _are_names(value) and bool(value) and all(one in _TYPES for one in value)
+
+
+def _are_names(value: Any) -> bool:
+    texts = isinstance(value, list) and all(isinstance(one, str) for one in value)
+    return texts and len(set(value)) == len(value)
+
+
+def _are_plain(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(_plain, value))
+
+
+def _are_properties(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(map(_plain, value.values()))
+
+
+_PLAIN: Final[Mapping[str, Callable[[Any], bool]]] = {
+    **dict.fromkeys(("default", "const"), _anything),
+    **dict.fromkeys(("description", "title", "$comment", "format", "pattern"), _is_text),
+    **dict.fromkeys(("uniqueItems", "readOnly", "writeOnly"), _is_flag),
+    **dict.fromkeys(("enum", "examples"), _is_list),
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _is_number),
+    **dict.fromkeys(
+        ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"), _is_count
+    ),
+    **dict.fromkeys(("additionalProperties", "items"), _plain),
+    **dict.fromkeys(("anyOf", "oneOf", "allOf"), _are_plain),
+    "type": _is_type,
+    "required": _are_names,
+    "properties": _are_properties,
+}
+
+
 def size_of(schema: Mapping[str, Any] | None) -> int:
     """Bytes of a schema as JSON; more than are allowed when it is none."""
+    return len(_written(schema))
+
+
+def _written(schema: Mapping[str, Any] | None) -> bytes:
+    """A schema as JSON; something too large when it is none."""
     try:
-        return len(msgspec.json.encode(schema))
+        return msgspec.json.encode(schema)
     except (TypeError, ValueError, RecursionError):
-        return LARGEST + 1
+        return b"{" * (LARGEST + 1)
 
 
 def _inspect(schema: Mapping[str, Any]) -> None:
     """Size, depth, and where references lead: what can be seen without applying it."""
-    if _depth(schema) > DEEPEST:
+    written = _written(schema)
+    # Most are seen by their letters to be shallow and to refer to nothing: catalogs have thousands.
+    if written.count(b"{") + written.count(b"[") > DEEPEST and _depth(schema) > DEEPEST:
         raise BadSchema(f"the schema is nested more than {DEEPEST} deep")
-    size = size_of(schema)
-    if size > LARGEST:
-        raise BadSchema(f"the schema has {size:,} bytes; {LARGEST:,} are allowed")
+    if len(written) > LARGEST:
+        raise BadSchema(f"the schema has {len(written):,} bytes; {LARGEST:,} are allowed")
+    if any(word.encode() in written for word in _FOLLOWING):
+        _refuse_strangers(schema)
+
+
+def _refuse_strangers(schema: Mapping[str, Any]) -> None:
     for part in _parts(schema):
         for key in _FOLLOWING:
             target = part.get(key)

@@ -103,12 +103,15 @@ def swept(queue: Queue, *, now: float) -> tuple[Queue, tuple[str, ...]]:
     return replace(queue, waiting=tuple(one for one in queue.waiting if one.deadline > now)), late
 
 
-def served(queue: Queue, *, now: float) -> tuple[Queue, str]:
-    """A slot is free: the call whose turn it is, or none. Sweep first."""
+def served(queue: Queue, *, now: float, call: str = "") -> tuple[Queue, str]:
+    """A slot is free: the call whose turn it is, or none. Sweep first.
+
+    `call` is one that waits and has the turn, where those before it could not use that slot.
+    """
     if not queue.waiting:
         return _judged(queue, free=1, now=now), ""
-    first, *rest = queue.waiting
-    return _judged(replace(queue, waiting=tuple(rest)), free=0, now=now), first.call
+    call = call or queue.waiting[0].call
+    return _judged(left(queue, call), free=0, now=now), call
 
 
 def left(queue: Queue, call: str) -> Queue:

@@ -65,7 +65,8 @@ def approve(run: Run, fact: CallPrepared, now: float, batch: list[Event]) -> Non
         emit(run, batch, TaskFailed(run.seq + 1, now, *failed))
         return
     about = f"{step.id}" if fact.item is None else f"{step.id}, item {fact.item}"
-    summary = summarise(run, f"{about} would call {fact.call['uses']}.", call=fact.call, step=i)
+    headline = f"{about} would call {fact.call['uses']}."
+    summary = summarise(run, headline, call=fact.call, step=i, effect=fact.effect)
     event = DecisionRequired(
         run.seq + 1, now, new_id(run), "approval", summary, step.id, fact.iteration, fact.item, APPROVAL,
         fact.call, fact.digest, _deadline(run, now), {"edit": fact.takes or _ARGS}, attempt,

@@ -81,5 +81,7 @@ def _failed(
     step = run.graph.ids[i]
     emit(
         run, batch,
-        TaskFailed(run.seq + 1, now, step, error, kind, "", fact.iteration, fact.item, fact.attempt),
+        TaskFailed(
+            run.seq + 1, now, step, error, kind, "", fact.iteration, fact.item, fact.attempt, usage=fact.usage
+        ),
     )  # fmt: skip

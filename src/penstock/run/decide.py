@@ -7,8 +7,10 @@ given. It runs once per fact; replay never calls it.
 
 from __future__ import annotations
 
-from typing import assert_never
+from collections.abc import Mapping, Sequence
+from typing import Any, assert_never
 
+from penstock.ids import StepId
 from penstock.policy import retry as retry_policy
 from penstock.run import accept, asking, choosing, gating, inputs, orphans, points
 from penstock.run.advance import advance
@@ -41,6 +43,7 @@ from penstock.run.facts import (
     InputAsked,
     InputDropped,
     ItemsCounted,
+    ModelsAsked,
     OutputsCollected,
     ProcessLeaving,
     Replanned,
@@ -67,7 +70,7 @@ def decide(run: Run, fact: Fact, now: float) -> list[Event]:
     batch: list[Event] = []
     if type(fact) is TaskReturned:
         if fact.calls:
-            _note_calls(run, fact, now, batch)
+            _note_calls(run, run.graph.ids[fact.step], fact.calls, now, batch)
         if fact.item is None and fact.step not in run.graph.gates:  # most facts are of this kind
             complete(run, fact, fact.output, now, batch)
             advance(run, now, batch)
@@ -79,6 +82,7 @@ def decide(run: Run, fact: Fact, now: float) -> list[Event]:
             else:
                 _returned(run, fact, now, batch)
         case TaskRaised():
+            _note_calls(run, run.graph.ids[fact.step], fact.calls, now, batch)
             _raised(run, fact, now, batch)
         case ItemsCounted():
             counted(run, fact, now, batch)
@@ -107,8 +111,9 @@ def decide(run: Run, fact: Fact, now: float) -> list[Event]:
             _stalled(run, fact.reason, now, batch)
         case RunReopened():
             event_ = WorkflowResumed(
-                run.seq + 1, now, fact.reason, fact.cause, fact.reopened, fact.overrides, fact.inputs
-            )
+                run.seq + 1, now, fact.reason, fact.cause, fact.reopened, fact.overrides, fact.inputs,
+                fact.allowance,
+            )  # fmt: skip
             emit(run, batch, event_)
             for i, state in run.maps.items():
                 if state.count >= 0:
@@ -129,6 +134,7 @@ def _adapt(
     fact: CallPrepared
     | GateFinished
     | TieBroken
+    | ModelsAsked
     | DecisionExpired
     | Replanned
     | ChildEscalated
@@ -153,6 +159,9 @@ def _adapt(
                 close_map(run, fact.step, now, batch)
         case TieBroken():
             choosing.tie_broken(run, fact, now, batch)
+        case ModelsAsked():
+            if not run.ended:
+                _note_calls(run, fact.step, fact.calls, now, batch)
         case DecisionExpired():
             asking.expired(run, fact, now, batch)
         case Replanned():
@@ -167,9 +176,11 @@ def _adapt(
             assert_never(fact)
 
 
-def _note_calls(run: Run, fact: TaskReturned, now: float, batch: list[Event]) -> None:
-    for call in fact.calls:
-        emit(run, batch, ModelCalled(run.seq + 1, now, run.graph.ids[fact.step], call))
+def _note_calls(
+    run: Run, step: StepId | None, calls: Sequence[Mapping[str, Any]], now: float, batch: list[Event]
+) -> None:
+    for call in calls:
+        emit(run, batch, ModelCalled(run.seq + 1, now, step, call))
 
 
 def _begin_gate(run: Run, fact: TaskReturned, now: float, batch: list[Event]) -> None:
@@ -239,7 +250,7 @@ def _raised(run: Run, fact: TaskRaised, now: float, batch: list[Event]) -> None:
             again = retry_policy.delay(policy, attempt=spent, seed=seed, asked=fact.retry_after)
     event = TaskFailed(
         run.seq + 1, now, step.id, error, kind, fact.name, fact.iteration, fact.item, fact.attempt,
-        again, fact.trace,
+        again, fact.trace, fact.usage,
     )  # fmt: skip
     emit(run, batch, event)
     if fact.item is not None:

@@ -107,6 +107,8 @@ class TaskFailed(_Event, frozen=True, tag="task_error", gc=False):
     retry_in: float | None = None
     """Seconds until the next attempt; None when this was the last."""
     trace: str = ""
+    usage: Mapping[str, float] | None = None
+    """What the task cost all the same, where known."""
 
 
 class TaskSkipped(_Event, frozen=True, tag="task_skipped", gc=False):
@@ -280,6 +282,7 @@ class SpeculationDiscarded(_Event, frozen=True, tag="speculation_discarded", gc=
 class ModelCalled(_Event, frozen=True, tag="model_call", gc=False):
     step: StepId | None
     call: Mapping[str, Any]
+    """`served_by`, `requested`, `degraded`, `attempts`, `cost` and tokens; `error` when nobody answered."""
 
 
 class BudgetWarned(_Event, frozen=True, tag="budget_warning", gc=False):
@@ -309,6 +312,9 @@ class WorkflowResumed(_Event, frozen=True, tag="workflow_resumed", gc=False):
     """Arguments changed from here on."""
     inputs: Mapping[str, Any] | None = None
     """The run's inputs from here on, where a changed definition asks for others."""
+    allowance: Mapping[str, float] | None = None
+    """In a further attempt of a child, which goes on from the one before: what the parent has left of its
+    budgets. What is used is counted from here, for what came before has been counted."""
 
 
 class WorkflowCompleted(_Event, frozen=True, tag="workflow_complete", gc=False):

@@ -68,7 +68,7 @@ from penstock.run.state import (
     place,
 )
 from penstock.run.turns import finished, go_on, settled, take_route
-from penstock.run.usage import count_call, count_usage, meter
+from penstock.run.usage import count_afresh, count_call, count_usage, meter
 from penstock.workflow.graph import extend
 
 KEPT_PREVIEWS = 12
@@ -195,6 +195,8 @@ def _forget(run: Run, i: int, item: int | None) -> None:
 def _fail(run: Run, event: TaskFailed) -> None:
     i = run.graph.index[event.step]
     run.tasks.append(event.seq)
+    if event.usage:
+        count_usage(run, event.step, event.usage)
     if run.decisions:
         end_inputs(run, event.step, event.item)
     if event.item is not None:
@@ -390,6 +392,8 @@ def _resume(run: Run, event: WorkflowResumed) -> None:
         _unstop(run)
     if event.inputs is not None:
         run.inputs = event.inputs
+    if event.allowance is not None:
+        count_afresh(run, event.allowance)
     if event.reopened:
         run.ending = run.shortfall = run.swept = ""
         reopen(run, {run.graph.index[step] for step in event.reopened})

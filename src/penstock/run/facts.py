@@ -53,6 +53,10 @@ class TaskRaised(_Fact, frozen=True, gc=False):
     trace: str = ""
     retry_after: float = 0.0
     """Seconds before which another attempt is pointless, where whoever was asked says so."""
+    usage: Mapping[str, float] | None = None
+    """What a child run used all the same."""
+    calls: tuple[Mapping[str, Any], ...] = ()
+    """Calls of models, for the record."""
 
 
 class ItemsCounted(_Fact, frozen=True, gc=False):
@@ -115,6 +119,8 @@ class RunReopened(_Fact, frozen=True, gc=False):
     reopened: tuple[StepId, ...] = ()
     overrides: Mapping[StepId, Mapping[str, Any]] = {}
     inputs: Mapping[str, Any] | None = None
+    allowance: Mapping[str, float] | None = None
+    """Of an attempt that goes on from the last one: what the parent has left of its budgets."""
 
 
 class TaskOrphaned(_Fact, frozen=True, gc=False):
@@ -124,7 +130,8 @@ class TaskOrphaned(_Fact, frozen=True, gc=False):
     iteration: int = 1
     item: int | None = None
     attempt: int = 1
-    tool: str = ""
+    call: Mapping[str, Any] = {}
+    """What it had called: `uses`, and `args` where they can still be said."""
 
 
 class CallPrepared(_Fact, frozen=True, gc=False):
@@ -144,6 +151,8 @@ class CallPrepared(_Fact, frozen=True, gc=False):
     """Nobody needs to be asked about it after all."""
     takes: Mapping[str, Any] = {}
     """The schema of what may be changed in it."""
+    effect: Effect | None = None
+    """Of what would be called."""
 
 
 class GateFinished(_Fact, frozen=True, gc=False):
@@ -159,6 +168,8 @@ class GateFinished(_Fact, frozen=True, gc=False):
     """What the task was called with: its shape is remembered when the gate gives up."""
     takes: Mapping[str, Any] = {}
     """The schema of what may be changed in them."""
+    effect: Effect | None = None
+    """Of what was called."""
 
 
 class TieBroken(_Fact, frozen=True, gc=False):
@@ -170,6 +181,13 @@ class TieBroken(_Fact, frozen=True, gc=False):
     reasoning: str = ""
     error: str = ""
     iteration: int = 1
+
+
+class ModelsAsked(_Fact, frozen=True, gc=False):
+    """Models were asked for the run itself: about a route, or whether it goes on."""
+
+    calls: tuple[Mapping[str, Any], ...]
+    step: StepId | None = None
 
 
 class DecisionExpired(_Fact, frozen=True, gc=False):
@@ -242,6 +260,7 @@ Fact = (
     | CallPrepared
     | GateFinished
     | TieBroken
+    | ModelsAsked
     | DecisionExpired
     | Replanned
     | ChildEscalated

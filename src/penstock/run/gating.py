@@ -117,7 +117,7 @@ def _escalate(run: Run, fact: GateFinished, verdict: str, now: float, batch: lis
         "skip leaves the step out, abort stops the run."
     )
     call = {"uses": step.uses, "args": dict(fact.args)}
-    summary = summarise(run, summary, call=call, step=i)
+    summary = summarise(run, summary, call=call, step=i, effect=fact.effect)
     asked = DecisionRequired(
         run.seq + 1, now, DecisionId(f"{run.id}:{run.seq + 1}"), "gate", summary, step.id, fact.iteration,
         fact.item, OPTIONS, call, schema={"edit": fact.takes or _ARGS, "retry": _NONE}, attempt=fact.attempt,

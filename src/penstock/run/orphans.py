@@ -11,6 +11,7 @@ from penstock.run.events import DecisionRequired, Event
 from penstock.run.evolve import evolve
 from penstock.run.facts import TaskOrphaned
 from penstock.run.state import Run
+from penstock.run.summary import shown
 
 OPTIONS = ("retry", "accept", "skip", "reject")
 
@@ -19,14 +20,15 @@ def ask(run: Run, fact: TaskOrphaned, now: float, batch: list[Event]) -> None:
     """Ask what to do about one of them."""
     step = run.graph.ids[fact.step]
     item = "" if fact.item is None else f", item {fact.item}"
+    called = run.mask(shown(fact.call)) if fact.call else "its tool"
     summary = (
-        f"{step}{item} called {fact.tool or 'its tool'} when the process died; it may have taken effect. "
+        f"{step}{item} called {called} when the process died; it may have taken effect. "
         "retry calls it again, accept takes the output you give, skip leaves it out, reject fails the step."
     )
     id = DecisionId(f"{run.id}:{run.seq + 1}")
     event = DecisionRequired(
         run.seq + 1, now, id, "orphan", summary, step, fact.iteration, fact.item, OPTIONS,
-        {"uses": fact.tool}, schema={"accept": {"type": "object", "required": ["output"]}},
+        fact.call, schema={"accept": {"type": "object", "required": ["output"]}},
         attempt=fact.attempt,
     )  # fmt: skip
     evolve(run, event)

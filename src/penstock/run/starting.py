@@ -13,6 +13,7 @@ from penstock.run.events import Event, LayerStarted, TaskFailed, TaskSkipped, Ta
 from penstock.run.evolve import evolve
 from penstock.run.maps import start_item
 from penstock.run.ready import enqueue, rank
+from penstock.run.release import callers
 from penstock.run.scope import look_up
 from penstock.run.state import BACKOFF, RUNNING, SKIPPED, SUCCEEDED, WAITING, Run
 from penstock.workflow.expr import Failure
@@ -81,7 +82,7 @@ def _join(run: Run, i: int) -> tuple[str, str] | None:
     rule, ids = run.graph.joins[i], run.graph.ids
     blamed, passed_over = run.blamed.get(i), run.passed_over.get(i)
     if rule == ANY_SUCCESS:
-        if any(_counts_as_success(run, need) for need in run.graph.needs[i]):
+        if any(_counts_as_success(run, i, need) for need in run.graph.needs[i]):
             return None
         if run.pending[i]:
             return ("", "")
@@ -97,9 +98,9 @@ def _join(run: Run, i: int) -> tuple[str, str] | None:
     return None
 
 
-def _counts_as_success(run: Run, need: int) -> bool:
-    if need in run.unsettled:
-        return False
+def _counts_as_success(run: Run, i: int, need: int) -> bool:
+    if need in run.unsettled and need not in callers(run, i):
+        return False  # whoever waits for this very step has done what it is needed for
     if run.phase[need] == SUCCEEDED:
         return True
     return run.phase[need] > SUCCEEDED and (

@@ -322,15 +322,16 @@ class Run:
 
     @property
     def status(self) -> Status:
-        """`waiting` only if nothing runs, could start or is on a timer, and a decision is open."""
+        """`waiting` only if a decision is open, and nothing runs or could start, by a timer either."""
         if self.status_ != "running":
             return self.status_
         if self.pauses:
             return "paused"
         if not (self.decisions or self.resting):
             return "running"
-        busy = self.running > len(self.resting) or self.timers or self.preparing
-        if not busy and (self.holding or not (self.due or self._could_start())):
+        if self.running > len(self.resting) or self.preparing:
+            return "running"
+        if self.holding or not (self.timers or self.due or self._could_start()):
             return "waiting"
         return "running"
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from penstock.run.state import ASKING, DORMANT, FAILED, RUNNING, SKIPPED, SUCCEEDED, WAITING, Run, place
-from penstock.workflow.spec import Step
+from penstock.workflow.spec import Effect, Step
 
 MOST = 4_000
 """Characters of a summary: a thousand tokens, roughly."""
@@ -34,13 +34,20 @@ def preview(output: Any) -> str:
     return text if len(text) <= PREVIEW else f"{text[: PREVIEW - 1]}…"
 
 
-def summarise(run: Run, headline: str, *, call: Mapping[str, Any] | None = None, step: int = -1) -> str:
+def summarise(
+    run: Run,
+    headline: str,
+    *,
+    call: Mapping[str, Any] | None = None,
+    step: int = -1,
+    effect: Effect | None = None,
+) -> str:
     """The headline, and the state of affairs around it. Masked: it may be sent anywhere."""
     if run.summariser is not None:
         return run.mask(str(run.summariser(run, headline, call, step)))[:MOST]
     parts = [headline, *_affairs(run, step)]
     if call is not None:
-        parts += [f"Exact call: {_shown(call)}", f"Risk: {_risk(run, step, call)}"]
+        parts += [f"Exact call: {shown(call)}", f"Risk: {_risk(run, step, call, effect)}"]
         if call.get("changed"):
             parts += ["This tool is not what was approved:", str(call["changed"])[:_CALL]]
     return run.mask("\n".join(parts))[:MOST]
@@ -87,21 +94,24 @@ def _names(run: Run, steps: Sequence[int]) -> str:
     return ", ".join(run.graph.ids[i] for i in steps[:LISTED]) + more
 
 
-def _shown(call: Mapping[str, Any]) -> str:
-    args = msgspec.json.encode(call.get("args", {})).decode(errors="replace")
+def shown(call: Mapping[str, Any]) -> str:
+    """A call as a person reads it."""
+    if "args" not in call:
+        return str(call.get("uses", ""))
+    args = msgspec.json.encode(call["args"]).decode(errors="replace")
     return f"{call.get('uses', '')} {args if len(args) <= _CALL else args[: _CALL - 1] + '…'}"
 
 
-def _risk(run: Run, i: int, call: Mapping[str, Any]) -> str:
+def _risk(run: Run, i: int, call: Mapping[str, Any], effect: Effect | None) -> str:
     if i < 0:
         return "unknown"
     step: Step = run.graph.workflow.steps[i]
     marks = ["marked critical"] if step.critical else []
     if call.get("rule"):
         marks.append(str(call["rule"]))
-    elif step.effect:
+    if step.effect:
         marks.append(f"effect: {step.effect}")
-    elif i in run.graph.guarded and not step.critical and step.approval != "always":
+    elif effect == "destructive":
         marks.append("what it calls is destructive")
     after = len(run.graph.dependents[i])
     marks.append(f"steps that depend on it: {after}" if after else "nothing depends on it")

@@ -46,7 +46,7 @@ def _idle(run: Run, event: Event) -> bool:
         return True
     if run.pauses or not run.decisions:
         return bool(run.pauses)
-    return not run.timers and run.running <= _inputs(run)
+    return (run.holding or not run.timers) and run.running <= _inputs(run)
 
 
 def _inputs(run: Run, step: StepId | None = None) -> int:
@@ -75,6 +75,15 @@ def count_usage(run: Run, step: StepId | None, used: Mapping[str, float]) -> Non
             run.usage[name] = run.usage.get(name, 0.0) + float(amount)
         else:
             _use(run, step, name, float(amount))
+
+
+def count_afresh(run: Run, allowance: Mapping[str, float]) -> None:
+    """Part of `evolve`: another attempt goes on here. What came before is on the bill of the last one."""
+    run.usage = {name: amount for name, amount in run.usage.items() if "/" in name}
+    run.calls, run.worked = 0, 0.0
+    run.raised = {name: limit for name, limit in run.raised.items() if "/" in name}
+    run.warned = {name for name in run.warned if "/" in name}
+    run.allowance, run.metered = allowance, run.metered or bool(allowance)
 
 
 def _use(run: Run, step: StepId, name: str, amount: float) -> None:

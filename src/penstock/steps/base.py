@@ -49,13 +49,16 @@ class Ended(Protocol):
 
 
 class Billed(NamedTuple):
-    """An output, and what it cost."""
+    """An output, and what it cost. What fails costs, too: `TaskFailure` has one without an output."""
 
     output: Any
     usage: Mapping[str, float] | None = None
     """By the names of a budget, beyond what `calls` say."""
     calls: tuple[Mapping[str, Any], ...] = ()
     """Calls of models, for the record."""
+
+
+UNBILLED = Billed(None)
 
 
 class Host(Protocol):
@@ -97,6 +100,8 @@ class Work:
     """The arguments with what a person changed in the call as it was shown."""
     asks: Callable[[Mapping[str, Any]], bool] | None = None
     """Whether a person must approve this call, where it depends on the arguments."""
+    check: Callable[[dict[str, Any]], object] | None = None
+    """Raises the `TaskFailure` that it would come to with these arguments before anything is called."""
     takes: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     """The schema of the call that these arguments mean, as it is shown; None when it takes anything."""
     ruled: str = ""
@@ -147,20 +152,31 @@ def refused(why: str) -> Work:
 
 
 class TaskFailure(Exception):
-    """A task that failed in a way with a name of its own. Never leaves an engine."""
+    """A task that failed in a way with a name of its own, and what it cost. Never leaves an engine."""
 
-    def __init__(self, kind: str, message: str, *, name: str = "", retry_after: float = 0.0) -> None:
+    def __init__(
+        self,
+        kind: str,
+        message: str,
+        *,
+        name: str = "",
+        retry_after: float = 0.0,
+        usage: Mapping[str, float] | None = None,
+        calls: tuple[Mapping[str, Any], ...] = (),
+    ) -> None:
         super().__init__(message)
         self.kind = kind
         self.name = name
         """Another name that `retry.on` may know it by."""
         self.retry_after = retry_after
         """Seconds before which another attempt is pointless."""
+        self.bill = Billed(None, usage, calls)
 
 
 def child_failure(what: str, child: Ended) -> TaskFailure:
     """How a step fails whose child run did. What is out of a child's reach is out of its parent's."""
     said = f"{what} run ended {child.status}: {child.reason}"
     if child.unavailable:
-        return TaskFailure("unavailable", said, name="child", retry_after=child.retry_after)
-    return TaskFailure("child", said)
+        after = child.retry_after
+        return TaskFailure("unavailable", said, name="child", retry_after=after, usage=child.usage)
+    return TaskFailure("child", said, usage=child.usage)

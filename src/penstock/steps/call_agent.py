@@ -7,18 +7,20 @@ conversation is part of the run's state.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
-from penstock.errors import PenstockError, UnknownTool, UpstreamUnavailable
+from penstock.errors import UnknownTool
 from penstock.ids import StepId
 from penstock.models.base import Answer, BadOutput, Message, Request, ToolCall, ToolSpec
+from penstock.policy.arguments import complaint
 from penstock.steps.base import DEFAULT_TIMEOUT, Billed, Prepared, Scene, TaskFailure, Work, child_failure
 from penstock.steps.call_tool import CallTool
+from penstock.steps.model_calls import Models, asked, record
 from penstock.tools.base import Tool
 from penstock.tools.names import wire_name
 from penstock.workflow.graph import compile_graph
@@ -28,14 +30,28 @@ TURN, CALL = StepId("turn"), StepId("call")
 TURN_TIMEOUT = 300.0
 """Seconds for one turn, its failovers included."""
 
+PARTING = 5.0
+"""Seconds more for the task of a turn: the models say themselves that its time is up, and why."""
+
 LONGEST = 20_000
 """Characters of a tool's result that a model is shown."""
 
 
-class Models(Protocol):
-    """Whoever asks a model, whichever it is."""
+@runtime_checkable
+class Naming(Protocol):
+    """Models that can tell beforehand whether they have what is named."""
 
-    async def chat(self, request: Request, *, tier: str = "", model: str = "") -> Answer: ...
+    def unknown(self, *, tier: str = "", model: str = "") -> str:
+        """Why a call that names this would be refused whatever it asks; empty when it would not."""
+        ...
+
+
+def unknown(models: Models, step: Step, spec: AgentSpec) -> str:
+    """Why an agent could not be asked whatever it is asked; empty when it could, or when nobody can tell."""
+    model = step.model or spec.model
+    if not (spec.tier or model) or not isinstance(models, Naming):
+        return ""
+    return models.unknown(tier=spec.tier, model=model)
 
 
 class Toolbox(Protocol):
@@ -57,9 +73,10 @@ def work(step: Step, spec: AgentSpec, models: Models, tools: Mapping[str, Tool],
             raise child_failure("agent", child)
         said = child.outputs
         if said.get("stopped"):
-            raise TaskFailure("turns", said["stopped"])
+            raise TaskFailure("turns", said["stopped"], usage=child.usage)
         if said.get("problems") and not gated:
-            raise TaskFailure("output", f"the agent's answer does not fit: {said['problems'][0]}")
+            why = f"the agent's answer does not fit: {said['problems'][0]}"
+            raise TaskFailure("output", why, usage=child.usage)
         return Billed(said["answer"], usage=child.usage)
 
     # What it does is done by tasks with effects of their own; repeating it repeats nothing that ended.
@@ -111,7 +128,7 @@ def family(step: Step, spec: AgentSpec, models: Models, tools: Mapping[str, Tool
     turn = Work(
         perform=partial(_turn, spec=spec, model=step.model or spec.model, models=models, tools=tools),
         effect="idempotent",
-        timeout=TURN_TIMEOUT,
+        timeout=TURN_TIMEOUT + PARTING,
     )
     calls = _Calls(tools, step.approval or "critical_only")
     call = Work(
@@ -141,16 +158,13 @@ async def _turn(
     )
     problems: tuple[str, ...] = ()
     try:
-        answer = await models.chat(request, tier=spec.tier, model=model)
+        answer = await asked(models, request, tier=spec.tier, model=model)
     except BadOutput as error:
         answer, problems = error.answer, error.problems
-    except UpstreamUnavailable:
-        raise  # the engine has a kind of failure for it
-    except PenstockError as error:
-        raise TaskFailure("model", str(error)) from None
     stopped = ""
     if answer.tool_calls and scene.task.iteration >= spec.max_turns:  # nobody would read what they give
-        names = ", ".join(call.name for call in answer.tool_calls)
+        wanted = [tools[call.name].id if call.name in tools else call.name for call in answer.tool_calls]
+        names = ", ".join(wanted)
         stopped = f"after its last turn (max_turns: {spec.max_turns}) the agent still wants to call {names}"
     calls = () if stopped else answer.tool_calls
     said = Message("assistant", answer.text, calls)
@@ -164,57 +178,40 @@ async def _turn(
     return Billed(output, calls=(record(answer),))
 
 
-def record(answer: Answer) -> dict[str, Any]:
-    """What a `model_call` event says of an answer."""
-    return {
-        "served_by": answer.served_by,
-        "requested": answer.requested,
-        "degraded": answer.degraded,
-        "attempts": answer.attempts,
-        "cost": answer.cost,
-        "tokens": answer.usage.input + answer.usage.output,
-        "input_tokens": answer.usage.input,
-        "output_tokens": answer.usage.output,
-        "ms": round(answer.took * 1000, 3),
-        "label": answer.label,
-    }
-
-
 def _answer(spec: AgentSpec, answer: Answer, problems: Sequence[str]) -> Any:
     if spec.output and not problems and not answer.tool_calls:
         return answer.parsed
-    marks = {"label": answer.label} if answer.label else {}
-    return {"text": answer.text, "served_by": answer.served_by, **marks}
+    marks = {"degraded": answer.degraded, "label": answer.label}
+    told = {name: mark for name, mark in marks.items() if mark}
+    return {"text": answer.text, "served_by": answer.served_by, **told}
 
 
 def _messages(spec: AgentSpec, args: Mapping[str, Any]) -> tuple[Message, ...]:
-    """The conversation as the model gets it. A call that came to nothing is told of, too."""
+    """The conversation as the model gets it."""
     request, attempts = args["request"], args["attempts"]
     asked = request if isinstance(request, str) else _text(request)
     first = [Message("system", spec.prompt)] if spec.prompt else []
     first.append(Message("user", f"{asked}\n\n{attempts}" if attempts else asked))
-    told = [msgspec.convert(each, Message) for each in args["conversation"] if each is not None]
-    answered = {message.tool_call for message in told if message.role == "tool"}
-    messages: list[Message] = []
-    for message in told:
-        messages.append(message)
-        messages += [
-            Message("tool", "error: the call was not made, or did not end", tool_call=call.id, name=call.name)
-            for call in message.tool_calls
-            if call.id not in answered
-        ]
-    return (*first, *_in_order(messages))
+    return (*first, *_told(args["conversation"]))
 
 
-def _in_order(messages: Sequence[Message]) -> list[Message]:
-    """Results right after the turn that asked for them, in the order in which it did."""
-    results = {message.tool_call: message for message in messages if message.role == "tool"}
-    ordered: list[Message] = []
-    for message in messages:
-        if message.role != "tool":
-            ordered.append(message)
-            ordered += [results[call.id] for call in message.tool_calls if call.id in results]
-    return ordered
+def _told(conversation: Sequence[Any]) -> Iterator[Message]:
+    """Turns, and after each the results of the calls that it wanted, in their order."""
+    left = iter(conversation)
+    for each in left:
+        said = msgspec.convert(each, Message)
+        yield said
+        for call in said.tool_calls:
+            yield msgspec.convert(_given(call, next(left, None)), Message)
+
+
+def _given(call: ToolCall, result: Any) -> dict[str, Any]:
+    """The result of a call. One that came to nothing is told of, too; a person may have put in another."""
+    if result is None:
+        return _result(call, "error: the call was not made, or did not end")
+    if isinstance(result, Mapping) and result.get("tool_call") == call.id:
+        return dict(result)
+    return _result(call, result if isinstance(result, str) else _json(result))
 
 
 def _text(value: Any) -> str:
@@ -245,16 +242,27 @@ class _Calls:
 
     async def perform(self, scene: Scene) -> Any:
         call = msgspec.convert(scene.args["call"], ToolCall)
-        tool = self._tools.get(call.name)
-        if tool is None or call.problem:
-            return _result(call, f"error: {call.problem or f'there is no tool {call.name!r}'}")
+        if why := self._unfit(call):
+            return _result(call, f"error: {why}")
         try:
-            output = await CallTool(tool)(Scene(scene.task, dict(call.arguments), scene.host))
+            output = await CallTool(self._tools[call.name])(
+                Scene(scene.task, dict(call.arguments), scene.host)
+            )
         except TaskFailure as error:
             return _result(call, f"error: {error}")
         except Exception as error:  # noqa: BLE001 - the model is told, and may do better
             return _result(call, f"error: {type(error).__name__}: {error}")
         return _result(call, output if isinstance(output, str) else _json(output))
+
+    def _unfit(self, call: ToolCall) -> str:
+        """Why a call cannot be made as the model wants it; empty when it can."""
+        if call.problem:
+            return call.problem
+        tool = self._tools.get(call.name)
+        if tool is None:
+            known = ", ".join(self._tools) or "none"
+            return f"there is no tool {call.name!r}; there are {known}"
+        return complaint(tool.input_schema, call.arguments)
 
     def effect(self, item: Any) -> Effect:
         tool = self._tools.get(item["name"])
@@ -275,8 +283,10 @@ class _Calls:
         return tool.input_schema if tool else {}
 
     def asks(self, args: Mapping[str, Any]) -> bool:
-        tool = self._tools.get(args["call"]["name"])
-        if self._approval == "always" or (tool is not None and bool(tool.asks)):
+        call = msgspec.convert(args["call"], ToolCall)
+        if self._unfit(call):
+            return False  # nobody is asked about what is not going to happen
+        if self._approval == "always" or self._tools[call.name].asks:
             return True
         return self._approval != "never" and self.effect(args["call"]) == "destructive"
 

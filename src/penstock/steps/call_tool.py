@@ -40,6 +40,21 @@ class Takes:
         return self.tool.input_schema
 
 
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """Arguments as a tool takes them. Equal for the same tool, as `CallTool` is."""
+
+    tool: Tool
+
+    def __call__(self, args: dict[str, Any]) -> dict[str, Any]:
+        if self.tool.convert is None:
+            return args
+        try:
+            return self.tool.convert(args)
+        except ValueError as error:
+            raise TaskFailure("arguments", str(error)) from None
+
+
 def work(step: Step, tool: Tool) -> Work:
     """The work of calling `tool` for `step`."""
     simple = not (tool.blocking or tool.wants_task or tool.convert)
@@ -50,6 +65,7 @@ def work(step: Step, tool: Tool) -> Work:
         timeout=limit if step.timeout is None else step.timeout,
         direct=tool.call if simple else None,
         duration=tool.duration,
+        check=Converted(tool),
         takes=Takes(tool),
         ruled=tool.asks,
     )
@@ -67,12 +83,7 @@ def _with_consent(found: Work, tool: Tool, consent: Consent) -> Work:
 
 
 def _arguments(tool: Tool, scene: Scene) -> dict[str, Any]:
-    args = scene.args
-    if tool.convert is not None:
-        try:
-            args = tool.convert(args)
-        except ValueError as error:
-            raise TaskFailure("arguments", str(error)) from None
+    args = Converted(tool)(scene.args)
     if tool.wants_task:
         args = {**args, tool.wants_task: scene.task}
     return args

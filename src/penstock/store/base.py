@@ -202,6 +202,11 @@ class Store(Protocol):
     @property
     def examples(self) -> Examples: ...
 
+    @property
+    def lasting(self) -> bool:
+        """Whether anything survives this process: only then is a write worth not waiting for."""
+        ...
+
     async def create(self, new: NewRun, events: Sequence[Event]) -> Journal:
         """Begin a run with its first batch, and own it. All or nothing; `Conflict` when the id is taken."""
         ...

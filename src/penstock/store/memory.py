@@ -47,6 +47,8 @@ class MemoryJournal:
 
 
 class MemoryStore:
+    lasting = False
+
     def __init__(self) -> None:
         self._journals: dict[RunId, MemoryJournal] = {}
         self.mail = LocalMail()

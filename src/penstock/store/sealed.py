@@ -83,7 +83,7 @@ class NoSeal:
 
     def open(self, data: bytes, table: str, *row: object) -> bytes:  # noqa: ARG002 - the same
         if is_sealed(data):
-            raise WrongKey
+            raise WrongKey(given=False)
         return data
 
 
@@ -115,6 +115,23 @@ def checked(seal: Seal | NoSeal, found: bytes) -> bool:
     if seal.open(found, *CHECKED) != CHECK:
         raise WrongKey
     return seal.plain or sealed_by(found) == seal.current
+
+
+ONLY: Final = "key"
+"""Where a store keeps the name of the one key that may seal, from the time on when it replaces all others."""
+
+
+def admitted(seal: Seal | NoSeal, only: bytes) -> bool:
+    """Whether that may stay as it is: who knows that key and seals with a newer one makes a new beginning."""
+    if only != seal.current and (only not in seal.names or not (only or seal.plain)):
+        raise rekeyed()
+    return only == seal.current
+
+
+def rekeyed() -> StoreError:
+    return StoreError(
+        "the key of the store was changed, or is being changed; set PENSTOCK_KEY to the new one, and restart"
+    )
 
 
 def _place(table: str, row: Sequence[object]) -> bytes:

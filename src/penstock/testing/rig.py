@@ -19,7 +19,7 @@ from penstock.run.events import Event
 from penstock.run.replay import replay
 from penstock.run.state import Run
 from penstock.settings import Settings
-from penstock.steps.prepare import Flow
+from penstock.steps.found import Flow
 from penstock.store.base import NewRun
 from penstock.store.memory import MemoryJournal, MemoryStore
 from penstock.tools.base import Tool

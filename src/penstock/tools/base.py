@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from penstock.ids import RunId, StepId, ToolId
 from penstock.workflow.spec import Effect
@@ -101,12 +101,22 @@ class Tool:
     """Set when it is not what was approved: a person has to agree to what it is now."""
 
 
+class Sketch(NamedTuple):
+    """What is known of a tool before anybody has looked whether it can be called."""
+
+    id: str
+    description: str
+    input_schema: Mapping[str, Any]
+    about: str = ""
+    """What its server says it is for."""
+
+
 class Catalog(Protocol):
     """Where tools are found."""
 
     @property
     def version(self) -> int:
-        """Another one when a tool has become another, or was approved as it is now."""
+        """Another one when tools came or went, or one has become another or was approved as it is now."""
         ...
 
     def find(self, uses: str, *, folder: str | None = None, changed: bool = False) -> Tool:
@@ -121,3 +131,7 @@ class Catalog(Protocol):
         ...
 
     def ids(self) -> Sequence[str]: ...
+
+    def sketches(self) -> Sequence[Sketch]:
+        """All that may be called, as it is described: cheap where there are thousands, in any thread."""
+        ...

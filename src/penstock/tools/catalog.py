@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.errors import Problem, ToolFailed, ToolRefused, UnknownTool
 from penstock.ids import ToolId
 from penstock.policy.schemas import LARGEST, BadSchema, Check, compiled, size_of
-from penstock.tools.base import Task, Tool
+from penstock.tools.base import Sketch, Task, Tool
 from penstock.tools.functions import Functions
+from penstock.tools.glance import Glance, glance
 from penstock.tools.keep import Keep, MemoryKeep
 from penstock.tools.listings import Listings
 from penstock.tools.mcp.base import Definition, Listing, Progress, Watch
 from penstock.tools.mcp.config import Server
-from penstock.tools.names import wire_name
 from penstock.tools.pinning import Change, Pins
 from penstock.tools.rules import Rules
 from penstock.tools.table import Pinning
@@ -84,6 +84,8 @@ class ToolCatalog:
         """Tools whose definition cannot be used, and why."""
         self._down: dict[str, str] = {}
         """Servers that did not start the last time, and why."""
+        self._revision = 0
+        """Counts the times that a server offered something else."""
         self._pool: Pool | None = None
         for server in self.servers.known.values():
             listing = self.servers.listings.get(server)
@@ -117,6 +119,20 @@ class ToolCatalog:
     def ids(self) -> Sequence[str]:
         return [id for id in self.every() if id not in self._bad and self.rules.verdict(id) != "deny"]
 
+    def sketches(self) -> Sequence[Sketch]:
+        """Tools of servers as those describe them: that one cannot be used is seen when it is looked for."""
+        changed = {change.id for change in self.changes}
+        found = [Sketch(one.id, one.description, one.input_schema) for one in self._builtins.values()]
+        found += self.functions.sketches()
+        for server, tools in list(self._listed.items()):
+            about = self._about.get(server, "")
+            found += [
+                Sketch(f"{server}:{name}", tool.description, tool.input_schema, about)
+                for name, tool in tools.items()
+            ]
+        by_id = {one.id: one for one in found if one.id not in changed and one.id not in self._bad}
+        return [one for one in by_id.values() if not self.rules.refusal(one.id)]
+
     def look_at(self, id: str) -> tuple[Tool | None, str]:
         """A tool whatever rules and pins say of it, to be shown and not to be called; else why it is none."""
         server = id.partition(":")[0]
@@ -143,13 +159,6 @@ class ToolCatalog:
         listed = [f"{server}:{name}" for server, tools in self._listed.items() for name in tools]
         return list(dict.fromkeys([*self.functions.ids(), *self._builtins, *listed, *self._bad]))
 
-    def by_wire_name(self, name: str) -> Tool:
-        """The tool that a model or a client means by `server__tool`."""
-        for id in self.ids():
-            if wire_name(id) == name:
-                return self.find(id)
-        raise UnknownTool(name, did_you_mean(name, map(wire_name, self.ids())))
-
     # --- servers ---
 
     @property
@@ -167,12 +176,12 @@ class ToolCatalog:
 
     async def ready(self, uses: Iterable[str]) -> list[Progress]:
         """Start the servers of these tools that have never been asked what they offer."""
-        unknown = self._unasked(uses)
+        unknown = self.unasked(uses)
         return await self.start(unknown) if unknown else []
 
     def ask(self, uses: Iterable[str]) -> None:
         """`ready` for those who cannot wait: outside of an event loop. The servers do not stay."""
-        unknown = self._unasked(uses)
+        unknown = self.unasked(uses)
         if not unknown:
             return
         try:
@@ -180,7 +189,7 @@ class ToolCatalog:
         except RuntimeError:
             asyncio.run(self._ask(unknown))
 
-    def _unasked(self, uses: Iterable[str]) -> list[str]:
+    def unasked(self, uses: Iterable[str] = ("*",)) -> list[str]:
         """The servers that these ids, or patterns of ids, may belong to, and that were never asked."""
         wanted = dict.fromkeys(one.partition(":")[0] for one in uses)
         unasked = [name for name in self.servers.known if name not in self._listed]
@@ -218,7 +227,7 @@ class ToolCatalog:
 
     @property
     def version(self) -> int:
-        return self.servers.pins.version
+        return self._revision + self.servers.pins.version + self.functions.version
 
     def approve(self, id: str) -> bool:
         """Take a changed tool as it is now. False when nothing waits under this id."""
@@ -240,12 +249,15 @@ class ToolCatalog:
             if size > LARGEST:
                 self._bad[id] = f"its definition has {size:,} bytes; {LARGEST:,} are allowed"
             else:
-                self._bad.pop(id, None)
                 good[tool.name] = tool
         old = self._listed.get(server.name, {})
-        for name in {*old, *good}:
-            if old.get(name) != good.get(name):
-                self._found.pop(f"{server.name}:{name}", None)
+        gone = [name for name in {*old, *good} if old.get(name) != good.get(name)]
+        for name in gone:
+            self._found.pop(f"{server.name}:{name}", None)
+            if name in good:
+                self._bad.pop(f"{server.name}:{name}", None)
+        if gone or server.name not in self._listed or self._about.get(server.name) != listing.instructions:
+            self._revision += 1
         self._listed[server.name] = good
         self.servers.pins.see({f"{server.name}:{name}": tool for name, tool in good.items()})
         self._about[server.name] = listing.instructions
@@ -260,7 +272,8 @@ class ToolCatalog:
             why = self._down.get(server.name, "it has not been started yet")
             raise UnknownTool(id, f"nobody knows what the server {server.name!r} offers: {why}")
         if name not in listed:
-            hint = did_you_mean(name, listed) or f"the server {server.name!r} offers {len(listed)} others"
+            others = "1 other tool" if len(listed) == 1 else f"{len(listed) or 'no'} other tools"
+            hint = did_you_mean(name, listed) or f"the server {server.name!r} offers {others}"
             raise UnknownTool(id, hint)
         ask = changed and self.servers.pinning == "ask" and self.servers.pins.change(id) is not None
         if not ask:
@@ -298,7 +311,7 @@ class ToolCatalog:
             input_schema=tool.input_schema,
             output_schema=tool.output_schema or self.servers.listings.learned(id),
             wants_task=TASK,
-            convert=partial(_checked, id, arguments),
+            convert=partial(_checked, id, glance(tool.input_schema), arguments),
         )
         return self._ruled(made)
 
@@ -363,8 +376,7 @@ def effect_of(tool: Definition, said: Mapping[str, Effect]) -> Effect:
     return "idempotent" if hints.get("idempotentHint") is True else "write"
 
 
-def _checked(id: str, check: Check, args: dict[str, Any]) -> dict[str, Any]:
-    complaint = check(args)
-    if complaint:
+def _checked(id: str, fits: Glance, check: Check, args: dict[str, Any]) -> dict[str, Any]:
+    if not fits(args) and (complaint := check(args)):
         raise ValueError(f"{id}: {complaint}")
     return args

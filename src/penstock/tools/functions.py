@@ -22,7 +22,7 @@ import msgspec
 
 from penstock.errors import UnknownTool
 from penstock.ids import ToolId
-from penstock.tools.base import Task, Tool
+from penstock.tools.base import Sketch, Task, Tool
 from penstock.workflow.findings import did_you_mean
 from penstock.workflow.spec import Effect
 
@@ -208,6 +208,8 @@ class Functions:
 
     def __init__(self, tools: Iterable[Tool | Callable[..., Any]] = ()) -> None:
         self._tools: dict[str, Tool] = {}
+        self.version = 0
+        """Counts what was added: functions do not change."""
         self._given: weakref.WeakKeyDictionary[Callable[..., Any], Tool] = weakref.WeakKeyDictionary()
         for each in tools:
             self.add(each)
@@ -215,13 +217,14 @@ class Functions:
     def add(self, function: Tool | Callable[..., Any]) -> Tool:
         found = function if isinstance(function, Tool) else tool_of(function)
         self._tools[found.id] = found
+        self.version += 1
         return found
-
-    version = 0
-    """Functions do not change."""
 
     def ids(self) -> Sequence[str]:
         return list(self._tools)
+
+    def sketches(self) -> Sequence[Sketch]:
+        return [Sketch(one.id, one.description, one.input_schema) for one in list(self._tools.values())]
 
     def of(self, function: Callable[..., Any], uses: str) -> Tool:
         """The tool that a function given in Python is; the same function is the same tool."""

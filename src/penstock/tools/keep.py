@@ -37,13 +37,19 @@ class MemoryKeep:
 class FileKeep:
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._seen: tuple[int, ...] = ()
+        self._found: dict[str, Any] = {}
 
     def load(self) -> dict[str, Any]:
+        """What is there now. Asking again costs nothing while nobody has written."""
         try:
-            found = msgspec.json.decode(self.path.read_bytes())
+            seen = _stamp(self.path.stat())
+            if seen != self._seen:
+                found = msgspec.json.decode(self.path.read_bytes())
+                self._found, self._seen = found if isinstance(found, dict) else {}, seen
         except (OSError, msgspec.DecodeError, RecursionError):
-            return {}
-        return found if isinstance(found, dict) else {}
+            self._found, self._seen = {}, ()
+        return self._found
 
     def save(self, value: dict[str, Any]) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,8 +59,14 @@ class FileKeep:
                 file.write(msgspec.json.format(msgspec.json.encode(value), indent=1))
                 file.flush()
                 os.fsync(file.fileno())
+                stamp = _stamp(os.fstat(file.fileno()))
             draft.replace(self.path)
         except BaseException:
             with contextlib.suppress(OSError):
                 draft.unlink()
             raise
+        self._found, self._seen = value, stamp
+
+
+def _stamp(about: os.stat_result) -> tuple[int, ...]:
+    return about.st_ino, about.st_size, about.st_mtime_ns

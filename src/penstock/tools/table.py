@@ -94,6 +94,9 @@ def read_table(raw: Any, *, file: str = "") -> tuple[Given, list[Problem]]:
             given[name] = {one: _seconds(said, f"{name}.{one}", wrong) for one, said in value.items()}
         else:
             _read_inner(name, value, given, wrong)
+    for key in (*_LISTS, "effects", "timeouts"):
+        for one in given.get(key, ()):
+            _check_pattern(one, key, wrong)
     ruled = [(key, one) for key in (*_LISTS, "effects") for one in given.get(key, ())]
     given["sources"] = {f"{key} {one}": file for key, one in ruled}
     return given, problems
@@ -115,6 +118,13 @@ def _read_inner(table: str, values: Mapping[str, Any], given: Given, wrong: Wron
             given[key] = _texts(value, key, wrong)
             if key == "http.private":
                 _check_networks(given[key], key, wrong)
+
+
+def _check_pattern(pattern: str, key: str, wrong: Wrong) -> None:
+    """Every id has a colon: a pattern that can have none fits nothing, and a `deny` would deny nothing."""
+    if not set(":*?[") & set(pattern):
+        server, _, tool = pattern.partition("__")
+        wrong(key, f"{pattern!r} fits no tool", f"write SERVER:TOOL, such as {server}:{tool or '*'}")
 
 
 def _check_networks(entries: Sequence[str], key: str, wrong: Wrong) -> None:

@@ -41,7 +41,7 @@ async def frames(desk: Desk, run: RunId, after: int) -> AsyncIterator[bytes]:
             events, batch = batch.result(), None
             if not events:
                 break
-            for event in await whole(desk.runs.store, run, events):
+            async for event in whole(desk.runs.store, run, events):
                 yield b"id: %d\ndata: %s\n\n" % (event.seq, encoded(to_wire(run, event)))
             if isinstance(events[-1], WorkflowCompleted | WorkflowAborted):
                 yield b"event: end\ndata: {}\n\n"  # not broken off: there is no more
@@ -65,7 +65,7 @@ async def _next(batches: AsyncIterator[Sequence[Event]]) -> Sequence[Event]:
 async def listed(desk: Desk, run: RunId, after: int, limit: int) -> list[dict[str, Any]]:
     """Events past `after`, no more than `limit`."""
     events = (await desk.runs.store.load(run, after=after))[:limit]
-    return [to_wire(run, event) for event in await whole(desk.runs.store, run, events)]
+    return [to_wire(run, event) async for event in whole(desk.runs.store, run, events)]
 
 
 class _News:

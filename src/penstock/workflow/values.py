@@ -35,6 +35,9 @@ CEL_WORDS: Final = frozenset((
 ))  # fmt: skip
 """Names that no expression could say."""
 
+KEPT: Final = ("checkpoints", "messages", "tasks")
+"""What `retention` may say how many of to keep."""
+
 REDUCERS: Final = ("last", "append", "merge", "sum", "max", "min")
 STATE: Final = frozenset({"context", "messages", "tasks", "decisions"})
 """State that every run keeps by itself."""
@@ -192,6 +195,14 @@ def _check_config(config: Config, findings: Findings) -> None:
         _check_gate(config.gate, (*place, "gate"), findings, may_be_empty=True)
     if config.budget is not None:
         _check_budget(config.budget, (*place, "budget"), findings)
+    for name, count in config.retention.items():
+        if name not in KEPT:
+            hint = findings.near(name, KEPT) or f"it has {', '.join(KEPT)}"
+            findings.add((*place, "retention", name), f"unknown key {name!r}", hint)
+        elif not isinstance(count, int) or isinstance(count, bool) or count < 0:
+            findings.add(
+                (*place, "retention", name), f"must be a whole number, 0 or more, not {shown(count)}"
+            )
     for name, agent in config.agents.items():
         _check_least(agent.max_turns, 1, (*place, "agents", name, "max_turns"), findings)
 

@@ -144,7 +144,11 @@ class Stream:
         self._blocks: dict[int, tuple[_Block, list[str]]] = {}
         self._model = ""
         self._reason = ""
-        self._usage = _Usage()
+        self._counted = _Usage()
+
+    @property
+    def usage(self) -> Usage:
+        return _used(self._counted)
 
     def hear(self, message: bytes) -> list[Chunk]:
         event = _event.decode(message)
@@ -196,10 +200,10 @@ class Stream:
         for name in _Usage.__struct_fields__:
             value = getattr(usage, name, None)
             if value is not None:
-                setattr(self._usage, name, value)
+                setattr(self._counted, name, value)
 
     def said(self) -> Said:
-        return _said(self._written(), self._model, self._reason, _used(self._usage))
+        return _said(self._written(), self._model, self._reason, self.usage)
 
 
 def _said(written: Sequence[tuple[_Block, Any]], model: str, reason: str, usage: Usage) -> Said:

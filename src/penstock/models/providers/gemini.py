@@ -147,7 +147,7 @@ class Stream:
         self._reason = ""
         self._blocked = ""
         self._model = ""
-        self._usage = Usage()
+        self.usage = Usage()
 
     def hear(self, message: bytes) -> list[Chunk]:
         found = _reply.decode(message)
@@ -155,7 +155,7 @@ class Stream:
             raise InBand(found.error)
         self._model = found.model_version or self._model
         if found.usage_metadata is not None:
-            self._usage = _used(found.usage_metadata)
+            self.usage = _used(found.usage_metadata)
         if found.prompt_feedback is not None and found.prompt_feedback.block_reason:
             self._blocked = found.prompt_feedback.block_reason
             self.complete = True
@@ -186,7 +186,7 @@ class Stream:
         return Said(
             text="".join(self._text),
             tool_calls=tuple(self._calls),
-            usage=self._usage,
+            usage=self.usage,
             finish="tool_calls" if self._calls else FINISH.get(self._reason, "stop"),
             model=self._model,
             refused="" if self._calls else refused,

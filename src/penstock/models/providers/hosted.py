@@ -22,7 +22,7 @@ from penstock.models.base import Answer, Chunk, Embedding, ModelError, Request, 
 from penstock.models.endpoint import Endpoint, Speech
 from penstock.models.errors import Fault, classify, refused, unreachable
 from penstock.models.headers import Hints, hints
-from penstock.models.prices import FREE, Prices, cost, price_of
+from penstock.models.prices import Prices, cost, price_of
 from penstock.models.providers.anthropic import Anthropic
 from penstock.models.providers.dialect import Dialect, InBand, Post, Said, names_in, place
 from penstock.models.providers.framing import Overlong
@@ -61,6 +61,9 @@ class Hosted:
         self._dialect = DIALECTS[endpoint.speech]
         key = endpoint.key.reveal()
         self._secrets = frozenset((key, quote(key, safe=""))) if key else frozenset()
+        self._proxy = endpoint.proxy.reveal()
+        if password := urlsplit(self._proxy).password:
+            self._secrets |= {password}
 
     def __repr__(self) -> str:
         return f"Hosted({self.name!r})"
@@ -121,7 +124,7 @@ class Hosted:
         url = place(self.endpoint, self.endpoint.probe)
         try:
             async with self._http.send(
-                "GET", url, headers=self._headers(), body=None, timing=timing
+                "GET", url, headers=self._headers(), body=None, timing=timing, proxy=self._proxy
             ) as reply:
                 if reply.status >= 300:
                     raise await self._failed("", reply)
@@ -165,7 +168,9 @@ class Hosted:
 
     def _posting(self, asked: Post, timing: Timing) -> AbstractAsyncContextManager[Reply]:
         headers = {**self._headers(), "content-type": "application/json"}
-        return self._http.send("POST", asked.url, headers=headers, body=asked.body, timing=timing)
+        return self._http.send(
+            "POST", asked.url, headers=headers, body=asked.body, timing=timing, proxy=self._proxy
+        )
 
     def _headers(self) -> dict[str, str]:
         return {**self.endpoint.headers, **self.endpoint.credentials()}
@@ -173,6 +178,7 @@ class Hosted:
     async def _stream(self, model: str, request: Request) -> AsyncGenerator[Chunk, None]:
         timing = self._http.timing(total=request.timeout, first=request.first_byte, idle=request.idle)
         asked = self._asked(model, request, stream=True)
+        listener = self._dialect.listener()
         spoken: list[str] = []
         headers: Mapping[str, str] = {}
         try:
@@ -181,7 +187,7 @@ class Hosted:
                 if reply.status >= 300:
                     raise await self._failed(model, reply)
                 said = None
-                async with aclosing(hear(self._dialect, reply)) as heard:
+                async with aclosing(hear(self._dialect, listener, reply)) as heard:
                     async for piece in heard:
                         if isinstance(piece, Said):
                             said = piece
@@ -189,12 +195,15 @@ class Hosted:
                             spoken.append(piece.text)
                             yield piece
         except Broken as error:
-            raise self._error(error.fault, model, said="".join(spoken)) from None
+            failure = self._error(error.fault, model, said="".join(spoken))
+            raise self._paid(failure, request, listener.usage) from None
         except (InBand, *_UNREADABLE) as error:
-            raise self._misunderstood(error, model, headers, said="".join(spoken)) from None
+            failure = self._misunderstood(error, model, headers, said="".join(spoken))
+            raise self._paid(failure, request, listener.usage) from None
         if said is None:
             fault = unreachable("the stream ended before the answer did")
-            raise self._error(fault, model, status=200, said="".join(spoken))
+            failure = self._error(fault, model, status=200, said="".join(spoken))
+            raise self._paid(failure, request, listener.usage)
         yield Chunk(answer=self._answer(model, said, headers, timing))
 
     # --- what it comes to ---
@@ -221,6 +230,18 @@ class Hosted:
             raise error
         return answer
 
+    def _paid(self, error: ModelError, request: Request, told: Usage) -> ModelError:
+        """The same error with what the broken answer has cost: as the provider counts it, else about that."""
+        if not (error.partial or told.output):
+            return error  # nobody knows whether it had begun
+        size = sum(len(each.content) for each in request.messages)
+        usage = Usage(told.input or size // 4, max(told.output, len(error.partial) // 4), told.cached)
+        address = f"{self.name}/{error.model}"
+        error.spent = Answer(
+            text=error.partial, usage=usage, cost=self._cost(error.model, usage), served_by=address
+        )
+        return error
+
     def _clean(self, body: bytes) -> bytes:
         """Without the key, which some echo: before anything is cut, or half of it would stay."""
         for secret in self._secrets:
@@ -228,7 +249,7 @@ class Hosted:
         return body
 
     def _cost(self, model: str, usage: Usage) -> float | None:
-        return cost(FREE if self.endpoint.local else price_of(self._prices, self.name, model), usage)
+        return cost(price_of(self._prices, self.name, model, local=self.endpoint.local), usage)
 
     def _hints(self, headers: Mapping[str, str], body: bytes, status: int) -> Hints:
         return hints(self.endpoint.kind, headers, body, time.time(), status=status)

@@ -169,13 +169,20 @@ class Http:
 
     @asynccontextmanager
     async def send(
-        self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None, timing: Timing
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        timing: Timing,
+        proxy: str = "",
     ) -> AsyncIterator[Reply]:
         """Send a request, and read the reply while the block lasts."""
         with _translated(timing):
             async with asyncio.timeout_at(timing.first):
                 response = await self._opened().request(
-                    method, url, headers=headers, data=body, allow_redirects=False
+                    method, url, headers=headers, data=body, allow_redirects=False, proxy=proxy or None
                 )
         try:
             yield Reply(response, timing)

@@ -6,14 +6,14 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from penstock.models.base import Chunk
-from penstock.models.providers.dialect import Dialect, Said
+from penstock.models.providers.dialect import Dialect, Listener, Said
 from penstock.models.providers.framing import Frames
 from penstock.models.providers.http import Broken, Reply
 
 
-async def hear(dialect: Dialect, reply: Reply) -> AsyncGenerator[Chunk | Said, None]:
+async def hear(dialect: Dialect, listener: Listener, reply: Reply) -> AsyncGenerator[Chunk | Said, None]:
     """The pieces as they come; at the end, where that was reached, what they come to."""
-    frames, listener = Frames(events=dialect.events), dialect.listener()
+    frames = Frames(events=dialect.events)
     begun = not dialect.events
     try:
         async with aclosing(reply.pieces()) as pieces:

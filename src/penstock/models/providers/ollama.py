@@ -113,7 +113,7 @@ class Stream:
         self._calls: list[ToolCall] = []
         self._reason = ""
         self._model = ""
-        self._usage = Usage()
+        self.usage = Usage()
 
     def hear(self, message: bytes) -> list[Chunk]:
         found = _reply.decode(message)
@@ -133,14 +133,14 @@ class Stream:
         if found.done:
             self.complete = self.over = True
             self._reason = found.done_reason or ""
-            self._usage = Usage(found.prompt_eval_count or 0, found.eval_count or 0)
+            self.usage = Usage(found.prompt_eval_count or 0, found.eval_count or 0)
         return chunks
 
     def said(self) -> Said:
         return Said(
             text="".join(self._text),
             tool_calls=tuple(self._calls),
-            usage=self._usage,
+            usage=self.usage,
             finish="tool_calls" if self._calls else FINISH.get(self._reason, "stop"),
             model=self._model,
         )

@@ -154,7 +154,7 @@ class Stream:
         self.complete = self.over = False
         self._text: list[str] = []
         self._calls: dict[int, _Call] = {}
-        self._usage = Usage()
+        self.usage = Usage()
         self._reason = ""
         self._refused = ""
         self._model = ""
@@ -168,7 +168,7 @@ class Stream:
             raise InBand(found.error)
         self._model = found.model or self._model
         if found.usage is not None:
-            self._usage = _used(found.usage)
+            self.usage = _used(found.usage)
         return [chunk for choice in (found.choices or ())[:1] for chunk in self._choice(choice)]
 
     def _choice(self, choice: _Choice) -> list[Chunk]:
@@ -211,7 +211,7 @@ class Stream:
         return Said(
             text=text,
             tool_calls=calls,
-            usage=self._usage,
+            usage=self.usage,
             finish="tool_calls" if calls else FINISH.get(self._reason, "stop"),
             model=self._model,
             refused=self._refused or (self._reason if self._reason in REFUSALS else ""),

@@ -119,6 +119,10 @@ class Stream:
         self.complete = self.over = False
         self._last = _Response()
 
+    @property
+    def usage(self) -> Usage:
+        return _used(self._last.usage)
+
     def hear(self, message: bytes) -> list[Chunk]:
         event = _event.decode(message)
         if event.error or event.type == "error":

@@ -10,7 +10,7 @@ from psycopg import sql
 
 from penstock.errors import StoreError
 from penstock.store.postgres.connections import Address
-from penstock.store.sealed import CHECK, CHECKED, NoSeal, Seal, checked
+from penstock.store.sealed import CHECK, CHECKED, ONLY, NoSeal, Seal, admitted, checked
 
 _LOCK = "SELECT pg_advisory_xact_lock(%s, hashtext(%s))"
 _MARK = 0x50454E53
@@ -88,3 +88,6 @@ def _check_key(db: psycopg.Connection[Any], seal: Seal | NoSeal) -> None:
         row = db.execute(find).fetchone()
     if row is None or not checked(seal, bytes(row[0])):
         db.execute("UPDATE meta SET value = %s WHERE name = 'seal'", (seal.seal(CHECK, *CHECKED),))
+    only = db.execute("SELECT value FROM meta WHERE name = %s", (ONLY,)).fetchone()
+    if only is not None and not admitted(seal, bytes(only[0])):
+        db.execute("DELETE FROM meta WHERE name = %s AND value = %s", (ONLY, only[0]))

@@ -19,7 +19,7 @@ from penstock.store.postgres.connections import Address, parse
 from penstock.store.postgres.migrate import migrate, version
 from penstock.store.postgres.store import FRESH, alive
 from penstock.store.rotation import Progress, Table, reseal
-from penstock.store.sealed import CHECKED, MARK, NoSeal, Seal, seal_of, sealed_by
+from penstock.store.sealed import CHECKED, MARK, ONLY, NoSeal, Seal, seal_of, sealed_by
 
 _TABLES = (
     Table("definitions", "body", "hash"),
@@ -78,6 +78,7 @@ def rotate(
             if dry_run:
                 return left
             migrate(address, opener)
+            _shut_out(db, sealer)
             db.execute(rotation.STRAYS)
             touched = reseal(
                 lambda: _left(db, address, opener, sealer),
@@ -97,6 +98,16 @@ def _refuse_if_live(db: Connection) -> None:
     for run, process, fresh in db.execute(_LIVE):
         if alive(process, fresh):
             raise Owned(RunId(run), str(owner.decode(process)))
+
+
+def _shut_out(db: Connection, sealer: Seal | NoSeal) -> None:
+    """From now on nobody who seals otherwise begins to drive a run, or wakes up and goes on with one."""
+    put = "INSERT INTO meta VALUES (%s, %s) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+    with db.transaction():
+        db.execute("LOCK TABLE leases IN EXCLUSIVE MODE")
+        _refuse_if_live(db)
+        db.execute("DELETE FROM leases")
+        db.execute(put, (ONLY, sealer.current))
 
 
 def _check(db: Connection) -> bytes:

@@ -30,7 +30,7 @@ from penstock.store.postgres.migrate import migrate
 from penstock.store.postgres.news import News
 from penstock.store.postgres.upkeep import PostgresUpkeep
 from penstock.store.postgres.writer import Writer
-from penstock.store.sealed import NoSeal, Seal
+from penstock.store.sealed import NoSeal, Seal, rekeyed
 from penstock.workflow.spec import Workflow
 
 LEASE = 10
@@ -90,18 +90,22 @@ _NO_EVENTS = """
      WHERE run = %s AND claim = %s AND id BETWEEN key << 32 AND key << 32 | 4294967295
 """
 
-_FIRST_LEASE = """
-    INSERT INTO leases SELECT run, %s, claim FROM runs WHERE run = %s AND claim = %s ON CONFLICT DO NOTHING
-"""
+_MINE = "CASE WHEN %s <> (SELECT value FROM meta WHERE name = 'key') THEN NULL ELSE %s END"
+"""Who does not seal with the only key that may seal owns nothing."""
+
+_FIRST_LEASE = f"""
+    INSERT INTO leases SELECT run, {_MINE}, claim FROM runs WHERE run = %s AND claim = %s
+        ON CONFLICT DO NOTHING
+"""  # noqa: S608 - constants
 
 _HELD = f"SELECT claim, process, {FRESH} FROM leases JOIN owners USING (owner) WHERE run = %s"  # noqa: S608 - constants
 
-_TAKE_LEASE = """
-    INSERT INTO leases VALUES (%s, %s, %s)
+_TAKE_LEASE = f"""
+    INSERT INTO leases VALUES (%s, {_MINE}, %s)
         ON CONFLICT (run) DO UPDATE SET owner = excluded.owner, claim = excluded.claim
             WHERE leases.claim IN (%s, excluded.claim)
     RETURNING 1
-"""
+"""  # noqa: S608 - constants
 
 _LET_GO = "DELETE FROM leases WHERE run = %s AND claim = %s"
 
@@ -186,7 +190,7 @@ class PostgresStore:
             *((_USE, (ref, *mine)) for ref, _ in blobs),
             (_FIRST_EVENTS, (first, last, seal(line, "events", new.run, first), *mine)),
             self._here(),
-            (_FIRST_LEASE, (self._name, *mine)),
+            (_FIRST_LEASE, (self.seal.current, self._name, *mine)),
         ]
         undo = [(_NO_EVENTS, mine), ("DELETE FROM runs WHERE run = %s AND claim = %s", mine)]
         patient = owner.in_family(new.parent, self.journals)
@@ -212,7 +216,8 @@ class PostgresStore:
             if run in self.journals or alive(process, fresh):
                 raise Owned(run, str(owner.decode(process)))
         claim = secrets.token_hex(8)
-        take = (_TAKE_LEASE, (run, self._name, claim, held[0][0] if held else ""))
+        before = held[0][0] if held else ""
+        take = (_TAKE_LEASE, (run, self.seal.current, self._name, claim, before))
         look = (f"{_RUN_COLUMNS.replace('SELECT', 'SELECT runs.key,', 1)} WHERE runs.run = %s", (run,))
         undo = [(_LET_GO, (run, claim))]
         _, taken, found = await self.write([self._here(), take, look], patient=patient, undo=undo)
@@ -265,6 +270,8 @@ class PostgresStore:
             return done.result()
         except psycopg.errors.ForeignKeyViolation:
             raise  # the caller knows what is missing
+        except psycopg.errors.NotNullViolation:
+            raise rekeyed() from None  # no owner
         except (psycopg.Error, UnicodeError) as error:
             raise self._address.trouble(error) from error
 

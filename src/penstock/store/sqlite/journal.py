@@ -15,7 +15,7 @@ from penstock.run.state import ENDED
 from penstock.store import batches
 from penstock.store.base import Watcher
 from penstock.store.sqlite.jobs import Job, Segment
-from penstock.store.sqlite.pen import HELD
+from penstock.store.sqlite.pen import HELD, RELEASE
 
 if TYPE_CHECKING:
     from penstock.store.sqlite.store import SqliteStore
@@ -37,8 +37,8 @@ _LONG = 0.005
 class SqliteJournal:
     lasting = True
     __slots__ = (
-        "_context", "_due", "_loop", "_status", "_store", "_watcher", "claim", "delivered", "durable", "gone",
-        "key", "run",
+        "_context", "_due", "_loop", "_over", "_status", "_store", "_watcher", "claim", "delivered",
+        "durable", "gone", "key", "run",
     )  # fmt: skip
 
     def __init__(self, store: SqliteStore, run: RunId, key: int, last: int, claim: str) -> None:
@@ -54,6 +54,8 @@ class SqliteJournal:
         self._store = store
         self._watcher: Watcher | None = None
         self._status: tuple[str, str] | None = None
+        self._over = False
+        """Whether what was taken last is the end of the run."""
         self._due = 0.0
         """Since when `_write` has been waiting for the end of the loop's turn; 0 when it has not."""
         self._context = Context()
@@ -71,6 +73,7 @@ class SqliteJournal:
                 Job([(_BLOB, (ref, self._store.seal.seal(body, "blobs", ref))), (_BLOB_USE, (self.key, ref))])
             )
         writer.leave(Segment(self, events[0].seq, events[-1].seq, line, self._status))
+        self._over = self._status is not None and self._status[0] in ENDED
         self._status = None
         if len(line) > LARGE:
             self._by_thread()
@@ -105,8 +108,9 @@ class SqliteJournal:
         if self._store.journals.get(self.run) is self:
             del self._store.journals[self.run]
             self._store.checkpoints.flush()  # for whoever takes it up next
-            sql = "DELETE FROM leases WHERE run = ? AND claim = ?"
-            self._store.writer.leave(Job([(sql, (self.run, self.claim))], optional=True))
+            if self._over:
+                return  # the commit of its end has let go of it
+            self._store.writer.leave(Job([(RELEASE, (self.run, self.claim))], optional=True))
             if _running() is self._loop:
                 self._loop.call_later(_SOON, self._store.writer.wake, context=self._context)
             else:

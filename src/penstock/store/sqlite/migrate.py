@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 
 from penstock.errors import StoreError
-from penstock.store.sealed import CHECK, CHECKED, NoSeal, Seal, checked
+from penstock.store.sealed import CHECK, CHECKED, ONLY, NoSeal, Seal, admitted, checked
 from penstock.store.sqlite.pen import busy
 
 MARK = 0x50454E53
@@ -91,3 +91,6 @@ def _check_key(db: sqlite3.Connection, seal: Seal | NoSeal) -> None:
         db.execute("INSERT OR IGNORE INTO meta VALUES ('seal', ?)", (seal.seal(CHECK, *CHECKED),))
     elif not checked(seal, row[0]):
         db.execute("UPDATE meta SET value = ? WHERE name = 'seal'", (seal.seal(CHECK, *CHECKED),))
+    only = db.execute("SELECT value FROM meta WHERE name = ?", (ONLY,)).fetchone()
+    if only is not None and not admitted(seal, only[0]):
+        db.execute("DELETE FROM meta WHERE name = ? AND value = ?", (ONLY, only[0]))

@@ -51,6 +51,7 @@ _TROUBLE = frozenset(
 
 _STATUS = "UPDATE runs SET status = ?, reason = ?, ended = ? WHERE key = ?"
 HELD = "SELECT 1 FROM leases WHERE run = ? AND claim = ?"
+RELEASE = "DELETE FROM leases WHERE run = ? AND claim = ?"
 _APPEND = f"INSERT INTO events SELECT ?, ?, ? WHERE EXISTS ({HELD})"
 
 Told = list[Callable[[], None]]
@@ -216,12 +217,14 @@ class Pen:
         return author.key << 32 | first, segments[-1].last, body
 
     def _mark(self, runs: dict[Author, list[Segment]]) -> None:
-        """Say how runs stand, in the commit that makes it so."""
+        """Say how runs stand, in the commit that makes it so. One that has ended is nobody's."""
         for author, segments in runs.items():
             status = next((segment.status for segment in reversed(segments) if segment.status), None)
             if status is not None:
-                ended = time.time() if status[0] in ENDED else None
-                self._db.execute(_STATUS, (*status, ended, author.key))
+                over = status[0] in ENDED
+                self._db.execute(_STATUS, (*status, time.time() if over else None, author.key))
+                if over:
+                    self._db.execute(RELEASE, (author.run, author.claim))
 
 
 def _passes(error: Exception) -> bool:

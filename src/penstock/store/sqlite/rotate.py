@@ -16,7 +16,7 @@ from penstock.errors import Owned, StoreError, WrongKey
 from penstock.ids import RunId
 from penstock.store import owner, rotation
 from penstock.store.rotation import Progress, Table, reseal
-from penstock.store.sealed import CHECKED, MARK, NoSeal, Seal, seal_of, sealed_by
+from penstock.store.sealed import CHECKED, MARK, ONLY, NoSeal, Seal, seal_of, sealed_by
 from penstock.store.sqlite.migrate import MARK as OURS
 from penstock.store.sqlite.migrate import migrate
 from penstock.store.sqlite.pen import busy
@@ -62,6 +62,7 @@ def rotate(
             if dry_run:
                 return left
             migrate(db, path, opener)
+            _shut_out(db, sealer)
             db.execute("PRAGMA secure_delete = ON")  # what was readable must not stay in free space
             db.execute(rotation.STRAYS)
             touched = reseal(
@@ -84,6 +85,14 @@ def _refuse_if_live(db: sqlite3.Connection) -> None:
         holder = owner.decode(who)
         if expires > now and holder.dead() is not True:
             raise Owned(RunId(run), str(holder))
+
+
+def _shut_out(db: sqlite3.Connection, sealer: Seal | NoSeal) -> None:
+    """From now on nobody who seals otherwise begins to drive a run, or wakes up and goes on with one."""
+    with _transaction(db):
+        _refuse_if_live(db)
+        db.execute("DELETE FROM leases")
+        db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (ONLY, sealer.current))
 
 
 def _check(db: sqlite3.Connection) -> bytes:

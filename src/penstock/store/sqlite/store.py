@@ -22,7 +22,7 @@ from penstock.ids import RunId
 from penstock.run.events import Event
 from penstock.store import batches, definitions, owner
 from penstock.store.base import NewRun, Pinned, RunRecord
-from penstock.store.sealed import NoSeal, Seal
+from penstock.store.sealed import NoSeal, Seal, rekeyed
 from penstock.store.sqlite import opening
 from penstock.store.sqlite.checkpoints import SqliteCheckpoints
 from penstock.store.sqlite.examples import SqliteExamples
@@ -55,11 +55,15 @@ _DEFINITION = "INSERT OR IGNORE INTO definitions VALUES (?, ?, ?)"
 _USE = "INSERT OR IGNORE INTO blob_uses SELECT key, ? FROM runs WHERE run = ?"
 _BLOB = "INSERT OR IGNORE INTO blobs VALUES (?, ?)"
 
-_LEASE = "INSERT INTO leases VALUES (?, ?, ?, ?)"
+_LEASE = """
+    INSERT INTO leases
+    VALUES (?1, CASE WHEN ?5 <> (SELECT value FROM meta WHERE name = 'key') THEN NULL ELSE ?2 END, ?3, ?4)
+"""
+"""Who does not seal with the only key that may seal owns nothing."""
 
-_TAKE_LEASE = """
-    INSERT INTO leases VALUES (?1, ?2, ?3, ?4)
-        ON CONFLICT (run) DO UPDATE SET owner = ?2, claim = ?3, expires = ?4 WHERE claim = ?5
+_TAKE_LEASE = f"""
+    {_LEASE}
+        ON CONFLICT (run) DO UPDATE SET owner = ?2, claim = ?3, expires = ?4 WHERE claim = ?6
     RETURNING 1
 """
 
@@ -71,6 +75,8 @@ _LAST = """
 
 
 class SqliteStore:
+    lasting = True
+
     def __init__(
         self, path: str | Path, *, synchronous: str = "FULL", seal: Seal | NoSeal | None = None
     ) -> None:
@@ -122,15 +128,16 @@ class SqliteStore:
             ),
             *((_USE, (ref, new.run)) for ref, _ in blobs),
             (_FIRST_EVENTS, (new.run, first, last, seal(line, "events", new.run, first))),
-            (_LEASE, (new.run, owner.me().encoded(), claim, now + LEASE)),
+            (_LEASE, (new.run, owner.me().encoded(), claim, now + LEASE, self.seal.current)),
         ]
         if new.fork_of is not None:
             await self._record(new.fork_of)
         try:
             patient = owner.in_family(new.parent, self.journals)
             results = await self.write(statements, patient=patient, large=bool(blobs) or len(line) > LARGE)
-        except sqlite3.IntegrityError:
-            raise Conflict(new.run, 0) from None
+        except sqlite3.IntegrityError as error:
+            shut_out = error.sqlite_errorname == "SQLITE_CONSTRAINT_NOTNULL"
+            raise rekeyed() if shut_out else Conflict(new.run, 0) from None
         key = next(rows[0][0] for rows in results if rows)
         return self._own(new.run, key, last, claim)
 
@@ -143,13 +150,12 @@ class SqliteStore:
             if run in self.journals or (holder.dead() is not True and expires > time.time()):
                 raise Owned(run, str(holder))
         claim, before = secrets.token_hex(8), held[0][1] if held else ""
-        taken, found = await self.write(
-            [
-                (_TAKE_LEASE, (run, owner.me().encoded(), claim, time.time() + LEASE, before)),
-                (_LAST, (run,)),
-            ],
-            patient=owner.in_family(run, self.journals),
-        )
+        lease = (run, owner.me().encoded(), claim, time.time() + LEASE, self.seal.current, before)
+        patient = owner.in_family(run, self.journals)
+        try:
+            taken, found = await self.write([(_TAKE_LEASE, lease), (_LAST, (run,))], patient=patient)
+        except sqlite3.IntegrityError:
+            raise rekeyed() from None
         if not taken:
             raise Owned(run, "another process")  # it was quicker
         key, last = found[0]

@@ -16,6 +16,7 @@ from penstock.tools.functions import tool
 
 DEEPEST: Final = 200
 _NODES: Final = 500_000
+_EITHER: Final = "give either text or path, and not an empty one"
 
 
 class Data:
@@ -27,8 +28,9 @@ class Data:
     @tool(effect="read")
     def parse_json(self, text: str = "", path: str = "") -> Any:
         """Read JSON."""
+        given = self._given(text, path)
         try:
-            return json.loads(self._given(text, path))
+            return json.loads(given, parse_constant=_not_json)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{path or 'the text'} is not JSON: {error}") from None
 
@@ -47,6 +49,12 @@ class Data:
         if not header:
             return rows
         names = rows[0] if rows else []
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"two columns are called {twice[0]!r}; read it with header: false")
+        for n, row in enumerate(rows[1:], start=2):
+            if any(row[len(names) :]):
+                hint = "read it with header: false, or with another delimiter"
+                raise ValueError(f"row {n} has {len(row)} fields, and the first one {len(names)}; {hint}")
         return [dict(zip(names, row, strict=False)) for row in rows[1:] if row]
 
     @tool(effect="read")
@@ -64,7 +72,9 @@ class Data:
     @tool(effect="read")
     def parse_xml(self, text: str = "", path: str = "") -> dict[str, Any]:
         """Read XML: each element as `tag`, `attributes`, `text` and `children`."""
-        return _Reader().read(self._given(text, path), path or "the text")
+        if bool(text) == bool(path):
+            raise ValueError(_EITHER)
+        return _Reader().read(self._places.read(path) if path else text, path or "the text")
 
     @tool(effect="read")
     def format_xml(self, element: dict[str, Any]) -> str:
@@ -73,24 +83,27 @@ class Data:
 
     def _given(self, text: str, path: str) -> str:
         if bool(text) == bool(path):
-            raise ValueError("give either text or path")
+            raise ValueError(_EITHER)
         return self._places.read_text(path) if path else text
 
 
 class _Reader:
     def __init__(self) -> None:
         self._stack: list[dict[str, Any]] = [{"children": []}]
+        self._said: list[list[str]] = [[]]
+        """Of each element on the stack, its text so far: put together once, when it ends."""
         self._nodes = 0
 
-    def read(self, text: str, name: str) -> dict[str, Any]:
-        parser = expat.ParserCreate()
+    def read(self, given: str | bytes, name: str) -> dict[str, Any]:
+        """A text is read as it is, whatever it says of its letters; bytes as they say."""
+        parser = expat.ParserCreate("utf-8" if isinstance(given, str) else None)
         parser.buffer_text = True
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
         parser.CharacterDataHandler = self._characters
         parser.StartDoctypeDeclHandler = self._refuse
         try:
-            parser.Parse(text.encode(), True)
+            parser.Parse(given.encode() if isinstance(given, str) else given, True)
         except expat.ExpatError as error:
             raise ValueError(f"{name} is not XML: {error}") from None
         root: dict[str, Any] = self._stack[0]["children"][0]
@@ -103,16 +116,20 @@ class _Reader:
         element = {"tag": tag, "attributes": attributes, "text": "", "children": []}
         self._stack[-1]["children"].append(element)
         self._stack.append(element)
+        self._said.append([])
 
     def _end(self, _: str) -> None:
-        element = self._stack.pop()
-        element["text"] = element["text"].strip()
+        self._stack.pop()["text"] = "".join(self._said.pop()).strip()
 
     def _characters(self, data: str) -> None:
-        self._stack[-1]["text"] += data
+        self._said[-1].append(data)
 
     def _refuse(self, *_: object) -> None:
         raise ValueError("XML with a document type is not read")
+
+
+def _not_json(constant: str) -> None:
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 def _written(element: Any, depth: int) -> list[str]:

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from penstock.tools.builtin.places import Outside, Places
+from penstock.tools.builtin.places import Outside, Places, as_text
 from penstock.tools.functions import tool
 
 MOST: Final = 10_000
@@ -29,7 +29,7 @@ class Files:
     def read(self, path: str, encoding: Literal["utf-8", "base64"] = "utf-8") -> dict[str, Any]:
         """Read a file: its text, or any bytes in base 64."""
         data = self._places.read(path)
-        text = base64.b64encode(data).decode() if encoding == "base64" else self._places.read_text(path)
+        text = base64.b64encode(data).decode() if encoding == "base64" else as_text(data, path)
         return {"path": path, "bytes": len(data), "text": text}
 
     @tool(effect="idempotent")
@@ -64,8 +64,9 @@ class Files:
                 except Outside:
                     continue  # a link that leads away
                 is_folder = inside.is_dir() if entry.is_symlink() else entry.is_dir()
-                (folders if is_folder else files).append(shown)
-        return {"path": path, "files": files[:MOST], "folders": folders[:MOST]}
+                (folders if is_folder else files).append(_legible(shown))
+        more = len(files) > MOST or len(folders) > MOST
+        return {"path": path, "files": files[:MOST], "folders": folders[:MOST], "more": more}
 
     @tool(effect="read")
     def search(
@@ -75,7 +76,7 @@ class Files:
         limit = max(1, min(limit, MOST))
         found: list[dict[str, Any]] = []
         for shown in self._walk(path, pattern):
-            found.extend(self._lines(shown, text) if text else [{"path": shown}])
+            found.extend(self._lines(shown, text) if text else [{"path": _legible(shown)}])
             if len(found) > limit:
                 break
         return {"matches": found[:limit], "more": len(found) > limit}
@@ -87,7 +88,7 @@ class Files:
                 for name in sorted(names):
                     inner = Path(folder, name).as_posix()
                     fits = fnmatchcase(name, pattern) or fnmatchcase(inner, pattern)
-                    if fits and not stat.S_ISLNK(os.lstat(name, dir_fd=within).st_mode):
+                    if fits and not _leads_away(name, within):
                         yield (Path(path) / inner).as_posix()
 
     def _lines(self, path: str, text: str) -> Iterator[dict[str, Any]]:
@@ -97,4 +98,17 @@ class Files:
             return  # not a text, or not ours to read
         for n, line in enumerate(lines, start=1):
             if text in line:
-                yield {"path": path, "line": n, "text": line[:_LINE]}
+                yield {"path": _legible(path), "line": n, "text": line[:_LINE]}
+
+
+def _leads_away(name: str, folder: int) -> bool:
+    """Whether it is a link, or has gone meanwhile."""
+    try:
+        return stat.S_ISLNK(os.lstat(name, dir_fd=folder).st_mode)
+    except FileNotFoundError:
+        return True
+
+
+def _legible(path: str) -> str:
+    """A path as text: a name that is none is shown, with marks where it cannot be read."""
+    return os.fsencode(path).decode(errors="replace")

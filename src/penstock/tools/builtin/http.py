@@ -43,16 +43,30 @@ def is_public(address: str) -> bool:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return False
-    inner: ipaddress.IPv4Address | None = None
     if isinstance(found, ipaddress.IPv6Address):
-        inner = found.ipv4_mapped or found.sixtofour or (found.teredo[1] if found.teredo else None)
-        if found in _LOCAL_NAT64:
+        inner = _wrapped(found)
+        if inner is not None:
+            return is_public(str(inner))
+        if found in _LOCAL_NAT64 or found.is_site_local:
             return False
-        if found in _NAT64:
-            inner = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
-    if inner is not None:
-        return is_public(str(inner))
     return found.is_global and not found.is_multicast and not found.is_reserved
+
+
+def _wrapped(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """The address of the older kind that this one leads to, if it does."""
+    if address in _NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
+
+
+def _spellings(address: str) -> tuple[str, ...]:
+    """An address, and the one that it wraps: what is denied is denied in either."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return (address,)
+    inner = _wrapped(found) if isinstance(found, ipaddress.IPv6Address) else None
+    return (address, str(found)) if inner is None else (address, str(found), str(inner))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +85,7 @@ class Hosts:
 
     def judge_address(self, host: str, port: int, address: str) -> None:
         """Whether one may connect to this address, under this name."""
-        if _fits(address, port, self.deny):
+        if any(_fits(one, port, self.deny) for one in _spellings(address)):
             raise Forbidden(f"{host} is {address}, which http:get may not ask; see [tools.http]")
         if is_public(address) or _fits(host, port, self.private) or self._excepted(address):
             return
@@ -210,5 +224,12 @@ async def _answer(response: ClientResponse, url: str) -> dict[str, Any]:
     kind = response.headers.get("Content-Type", "")
     result: dict[str, Any] = {"url": url, "status": response.status, "headers": dict(response.headers)}
     if kind.startswith(_TEXTS) or "+json" in kind or "+xml" in kind:
-        return {**result, "text": body.decode(response.charset or "utf-8", errors="replace")}
+        return {**result, "text": _text(body, response.charset or "utf-8")}
     return {**result, "base64": base64.b64encode(body).decode()}
+
+
+def _text(body: bytearray, charset: str) -> str:
+    try:
+        return body.decode(charset, errors="replace")
+    except LookupError:  # a page may call its letters what it likes
+        return body.decode(errors="replace")

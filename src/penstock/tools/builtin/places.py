@@ -53,21 +53,21 @@ class Places:
         return data
 
     def read_text(self, path: str) -> str:
-        try:
-            return self.read(path).decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{path} is not UTF-8 (byte {error.start})") from None
+        return as_text(self.read(path), path)
 
     def write(self, path: str, data: bytes) -> Path:
         """Put a whole file in its place at once; nobody ever sees half of it."""
         place = self.resolve(path)
-        with self._folder(place, make=True) as (folder, name):
+        with _named(path), self._folder(place, make=True) as (folder, name):
             if _kind(name, folder) not in ("file", ""):
                 raise Outside(f"{path} is not a file")
             draft = f".{secrets.token_hex(6)}.part"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            with os.fdopen(os.open(draft, flags, 0o666, dir_fd=folder), "wb") as file:
+            rights = _rights(name, folder)
+            with os.fdopen(os.open(draft, flags, rights or 0o666, dir_fd=folder), "wb") as file:
                 try:
+                    if rights:  # who could not read the file before cannot now
+                        os.fchmod(file.fileno(), rights)
                     file.write(data)
                     file.flush()
                     os.replace(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -85,15 +85,15 @@ class Places:
         return size
 
     def delete(self, path: str) -> None:
-        with self._folder(self.resolve(path)) as (folder, name):
-            if _kind(name, folder) != "file":
+        with _named(path), self._folder(self.resolve(path)) as (folder, name):
+            if _kind(name, folder) not in ("file", ""):
                 raise Outside(f"{path} is not a file")
             os.unlink(name, dir_fd=folder)
 
     @contextmanager
     def opened(self, path: str) -> Iterator[int]:
         """A folder, as a handle: what happens to its name meanwhile does not matter."""
-        with self._folder(self.resolve(path)) as (folder, name):
+        with _named(path), self._folder(self.resolve(path)) as (folder, name):
             handle = os.open(name, _FOLDER, dir_fd=folder)
             try:
                 yield handle
@@ -102,11 +102,12 @@ class Places:
 
     @contextmanager
     def _file(self, path: str, flags: int, mode: str, *, make: bool = False) -> Iterator[IO[Any]]:
-        with self._folder(self.resolve(path), make=make) as (folder, name):
+        with _named(path), self._folder(self.resolve(path), make=make) as (folder, name):
             handle = os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=folder)
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise Outside(f"{path} is not a file")
         with os.fdopen(handle, mode) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise Outside(f"{path} is not a file")
             yield file
 
     @contextmanager
@@ -132,6 +133,13 @@ class Places:
             os.close(handle)
 
 
+def as_text(data: bytes, path: str) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 (byte {error.start})") from None
+
+
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -142,6 +150,25 @@ def _enter(part: str, folder: int, place: Path) -> int:
         if _kind(part, folder) == "link":
             raise Outside(f"{place.name}: {part} has become a link on the way there") from None
         raise
+
+
+@contextmanager
+def _named(path: str) -> Iterator[None]:
+    """What goes wrong is said of the path as it was given, not of a part of it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise type(error)(error.errno, error.strerror, path) from None
+
+
+def _rights(name: str, folder: int) -> int:
+    """Who may do what with a file; nothing when there is none."""
+    try:
+        return stat.S_IMODE(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode) & 0o777
+    except FileNotFoundError:
+        return 0
 
 
 def _kind(name: str, folder: int) -> str:

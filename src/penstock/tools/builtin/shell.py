@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import selectors
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import IO, Any, Final, cast
 
 from penstock.tools.builtin.places import Places
 from penstock.tools.functions import tool
@@ -46,8 +48,8 @@ class Shell:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
         try:
-            out, err = process.communicate(stdin.encode(), timeout=timeout)
-        except subprocess.TimeoutExpired:
+            out, err = _talk(process, stdin.encode(), time.monotonic() + timeout)
+        except TimeoutError:
             raise ValueError(f"{argv[0]} did not end within {timeout:g} s") from None
         finally:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -59,6 +61,52 @@ class Shell:
                         pipe.close()
         return {
             "code": process.returncode,
-            "stdout": out[-LARGEST:].decode(errors="replace"),
-            "stderr": err[-LARGEST:].decode(errors="replace"),
+            "stdout": out.decode(errors="replace"),
+            "stderr": err.decode(errors="replace"),
         }
+
+
+def _talk(process: subprocess.Popen[bytes], said: bytes, until: float) -> tuple[bytes, bytes]:
+    """What a program says until it ends; of more than may be kept never more than twice that is held."""
+    assert process.stdin is not None  # noqa: S101 - all three are pipes
+    heard = {pipe: bytearray() for pipe in (process.stdout, process.stderr) if pipe is not None}
+    with selectors.DefaultSelector() as ready:
+        for pipe in heard:
+            ready.register(pipe, selectors.EVENT_READ)
+        os.set_blocking(process.stdin.fileno(), False)
+        ready.register(process.stdin, selectors.EVENT_WRITE)
+        while ready.get_map():
+            for key, _ in ready.select(_left(until)):
+                if key.fileobj is process.stdin:
+                    said = _told(process.stdin.fileno(), said)
+                    done = not said
+                else:
+                    chunk = os.read(key.fd, 64 * 1024)
+                    kept = heard[cast("IO[bytes]", key.fileobj)]
+                    kept += chunk
+                    if len(kept) > 2 * LARGEST:
+                        del kept[:-LARGEST]
+                    done = not chunk
+                if done:
+                    ready.unregister(key.fileobj)
+                    cast("IO[bytes]", key.fileobj).close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_left(until))
+        out, err = heard.values()
+        return bytes(out[-LARGEST:]), bytes(err[-LARGEST:])
+    raise TimeoutError
+
+
+def _told(pipe: int, said: bytes) -> bytes:
+    """What is left to say; nothing when nobody listens any more."""
+    try:
+        return said[os.write(pipe, said[: 64 * 1024]) :] if said else b""
+    except BrokenPipeError:
+        return b""
+
+
+def _left(until: float) -> float:
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left

@@ -1,6 +1,7 @@
 """The servers that a file such as `.mcp.json` names, as plain values.
 
-Reads `mcpServers` as Claude and Cursor write it, and `servers` with `inputs` as VS Code does.
+Reads `mcpServers` as Claude and Cursor write it, and `servers` with `inputs` as VS Code does, also
+with comments in it.
 The variables it may use are given to it: it never looks at the environment. One entry that is
 wrong is a problem of that entry; the others are still servers.
 """
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 from penstock.errors import Problem
+from penstock.tools.mcp import jsonc
 from penstock.workflow.durations import EXAMPLES, seconds
 from penstock.workflow.findings import did_you_mean
 from penstock.workflow.spec import Effect
@@ -29,6 +31,9 @@ RESERVED: Final = frozenset({"agent", "data", "files", "http", "local", "py", "s
 
 LARGEST: Final = 5_000_000
 """Bytes of a configuration file; more than that is not one."""
+
+SECTIONS: Final = ("mcpServers", "servers")
+"""Where a file names its servers."""
 
 _NAME: Final = re.compile(r"[^\s:/\\]+(?: [^\s:/\\]+)*")
 _VARIABLE: Final = re.compile(r"\$\{(input:|env:)?([A-Za-z_][\w.-]*)(?::-([^}]*))?\}", re.ASCII)
@@ -119,7 +124,7 @@ def parse_config(
     that the file gives it.
     """
     try:
-        whole = json.loads(text)
+        whole = jsonc.loads(text)
     except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", 0)
         column = getattr(error, "colno", 0)
@@ -127,19 +132,36 @@ def parse_config(
         return Config(problems=(Problem(message, file=file, line=line, column=column),))
     if not isinstance(whole, dict):
         return Config(problems=(Problem("must be an object with mcpServers", file=file),))
-    section = "mcpServers" if "mcpServers" in whole or "servers" not in whole else "servers"
-    entries = whole.get(section, {})
+    section = next((one for one in SECTIONS if one in whole), "")
+    if not section:
+        return Config(problems=_no_section(whole, file))
+    entries = whole[section]
     if not isinstance(entries, dict):
         return Config(problems=(Problem("must be an object", where=section, file=file),))
     expand = _Expand(variables, {**_defaults(whole.get("inputs")), **(inputs or {})})
     servers: dict[str, Server] = {}
-    problems: list[Problem] = []
+    problems = [*_given_twice(whole, "", file), *_given_twice(entries, f"{section}.", file)]
     for name, entry in entries.items():
+        problems += _given_twice(entry, f"{section}.{name}.", file)
         found = _Entry(name, entry, f"{section}.{name}", file, expand, problems)
         server = found.server(defaults or {})
         if server is not None:
             servers[name] = server
     return Config(servers, tuple(problems))
+
+
+def _no_section(whole: Mapping[str, Any], file: str) -> tuple[Problem, ...]:
+    """A file with nothing in it names no servers; one with something in it was meant to."""
+    if not whole:
+        return ()
+    meant = ((key, did_you_mean(key, [one])) for one in SECTIONS for key in whole)
+    hint = next((f"{key!r}: {said}" for key, said in meant if said), "")
+    return (Problem("has no mcpServers", hint, file=file),)
+
+
+def _given_twice(found: Any, where: str, file: str) -> list[Problem]:
+    names = found.twice if isinstance(found, jsonc.Object) else ()
+    return [Problem("is given twice", "only the last one counts", f"{where}{name}", file) for name in names]
 
 
 def _defaults(inputs: Any) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""A server that runs beside us: a process group, and two pipes to talk through.
+"""A server that runs beside us: processes of its own, and two pipes to talk through.
 
 Knows how to start one, how to speak and listen in messages, and how to end one so that nothing of
 it is left. What the messages mean is the session's business.
@@ -11,19 +11,18 @@ import contextlib
 import os
 import shutil
 import signal
-from collections import deque
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Final, NoReturn, cast
+from typing import Final, cast
 
-import anyio
-from mcp.shared.message import SessionMessage
-
+from penstock.tools.mcp import guard
 from penstock.tools.mcp.base import Unreached
 from penstock.tools.mcp.config import Server
-from penstock.tools.mcp.lines import Lines, Oversized, message
-from penstock.tools.mcp.streams import Incoming, Outgoing
+from penstock.tools.mcp.lines import Cut, Lines, Oversized, message, too_large
+from penstock.tools.mcp.peer import Peer
 from penstock.tools.mcp.watchdog import MARK, Watchdog, kill_group
 
 _WORDS: Final = (
@@ -37,9 +36,6 @@ PASSED_ON: Final = frozenset(_WORDS.split())
 _TAIL: Final = 4_096
 """Bytes kept of what it said on the side."""
 
-_BUFFERED: Final = 1 << 20
-"""Bytes that may wait to be read before the pipe is left to fill."""
-
 _FAREWELL: Final = 1.0
 """Seconds to go after its input was closed; then it is asked by signal, then killed."""
 
@@ -48,23 +44,25 @@ _PARTING: Final = 2.0
 _LAST_WORDS: Final = 0.5
 """Seconds in which the output of a server that has ended must end too; a child may hold it open."""
 
-Streams = tuple[Incoming, Outgoing]
+
+_LIBRARIES: Final = "LD_LIBRARY_PATH"
+"""What our own interpreter may need where a server is not to see it."""
 
 
 class Process(asyncio.SubprocessProtocol):
     """The end of a server that we hold."""
 
-    def __init__(self) -> None:
+    def __init__(self, largest: int, last: signal.Signals) -> None:
+        """`largest` is how many bytes of one message are taken; after the signal `last` nothing is left."""
+        self.last = last
         self.transport: asyncio.SubprocessTransport
+        self.peer = Peer(self)
         self.exited = asyncio.Event()
         self.silent = asyncio.Event()
         """Set when nothing more will be heard from it."""
         self.why = ""
         """Why we gave up on it, if we did."""
-        self._news = asyncio.Event()
-        self._chunks: deque[bytes] = deque()
-        self._waiting = 0
-        self._ended = False
+        self._lines = Lines(largest)
         self._flows = asyncio.Event()
         self._flows.set()
         self._said = b""
@@ -78,23 +76,29 @@ class Process(asyncio.SubprocessProtocol):
         if fd == 2:
             self.note(data)
             return
-        self._chunks.append(data)
-        self._waiting += len(data)
-        self._news.set()
-        if self._waiting > _BUFFERED:
-            cast("asyncio.ReadTransport", self.transport.get_pipe_transport(1)).pause_reading()
+        if self.silent.is_set():
+            return
+        try:
+            for line in self._lines.feed(data):
+                heard = too_large(line, self._lines.largest) if isinstance(line, Cut) else message(line)
+                if heard is not None:
+                    self.peer.hear(heard)
+                elif isinstance(line, bytes):
+                    self.note(line[-_TAIL:] + b"\n")
+        except Oversized as error:
+            self.why = str(error)
+            self.end_talk()
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         if fd == 0:
             self._flows.set()
         elif fd == 1:
-            self._ended = True
-            self._news.set()
+            self.end_talk()
 
     def process_exited(self) -> None:
         self.exited.set()
         self._flows.set()
-        asyncio.get_running_loop().call_later(_LAST_WORDS, self.pipe_connection_lost, 1, None)
+        asyncio.get_running_loop().call_later(_LAST_WORDS, self.end_talk)
 
     def pause_writing(self) -> None:
         self._flows.clear()
@@ -116,29 +120,22 @@ class Process(asyncio.SubprocessProtocol):
     def code(self) -> int | None:
         return self.transport.get_returncode()
 
-    async def read(self) -> bytes:
-        """Some bytes, or none when there will be no more."""
-        while not self._chunks and not self._ended:
-            self._news.clear()
-            await self._news.wait()
-        if not self._chunks:
-            return b""
-        chunk = self._chunks.popleft()
-        self._waiting -= len(chunk)
-        pipe = cast("asyncio.ReadTransport", self.transport.get_pipe_transport(1))
-        if self._waiting <= _BUFFERED and not self._ended and not pipe.is_closing() and not pipe.is_reading():
-            pipe.resume_reading()
-        return chunk
+    def end_talk(self) -> None:
+        """Nothing more is heard from it."""
+        self.silent.set()
+        self.peer.end()
 
-    async def write(self, data: bytes) -> None:
+    def write(self, line: bytes) -> None:
         pipe = self.transport.get_pipe_transport(0)
         if self.exited.is_set() or pipe is None or pipe.is_closing():
             raise BrokenPipeError
-        cast("asyncio.WriteTransport", pipe).write(data)
+        cast("asyncio.WriteTransport", pipe).write(line)
+
+    async def drained(self) -> None:
         await self._flows.wait()
 
     async def end(self) -> None:
-        """Let it go, then make it go. Afterwards nothing of its group is alive."""
+        """Let it go, then make it go. Afterwards nothing of it is alive."""
         pid = self.transport.get_pid()
         try:
             pipe = self.transport.get_pipe_transport(0)
@@ -148,8 +145,10 @@ class Process(asyncio.SubprocessProtocol):
                 kill_group(pid, signal.SIGTERM)
                 await self.gone(_FAREWELL)
         finally:
-            kill_group(pid, signal.SIGKILL)  # also when it went by itself: its children may have stayed
-        await self.gone(_PARTING)
+            kill_group(pid, self.last)  # also when it went by itself: its children may have stayed
+        if not await self.gone(_PARTING):
+            kill_group(pid, signal.SIGKILL)
+            await self.gone(_PARTING)
         self.transport.close()
 
     async def gone(self, within: float) -> bool:
@@ -182,24 +181,50 @@ def _program(server: Server, env: Mapping[str, str]) -> str:
 
 async def _spawn(server: Server, variables: Mapping[str, str], watchdog: Watchdog) -> Process:
     env = environment(server, variables)
-    program = _program(server, env)
+    line = [_program(server, env), *server.args]
+    last = signal.SIGKILL
+    if _guarded():
+        line, env = _below_guard(line, env, variables, f"{MARK}={watchdog.mark}")
+        last = guard.ENOUGH
+    else:
+        env[MARK] = watchdog.mark
     watchdog.start()
     try:
         _, process = await asyncio.get_running_loop().subprocess_exec(
-            Process, program, *server.args, cwd=server.cwd or None, start_new_session=True,
-            env={**env, MARK: watchdog.mark},
+            partial(Process, server.max_bytes, last), *line, cwd=server.cwd or None,
+            start_new_session=True, env=env,
         )  # fmt: skip
     except OSError as error:
         raise Unreached(f"{server.command} cannot be started: {error.strerror or error}") from None
-    watchdog.add(process.transport.get_pid())
+    watchdog.add(process.transport.get_pid(), last)
     return process
+
+
+def _guarded() -> bool:
+    """Where there is no Linux, or no Python to run it with, a server is a process group and nothing above it.
+
+    What embeds Python, or freezes a program, names itself as the interpreter.
+    """
+    known = "py" in Path(sys.executable or "").name and not getattr(sys, "frozen", False)
+    return sys.platform == "linux" and known and Path(guard.__file__).is_file()
+
+
+def _below_guard(
+    line: list[str], env: dict[str, str], variables: Mapping[str, str], mark: str
+) -> tuple[list[str], dict[str, str]]:
+    dropped = ""
+    if _LIBRARIES in variables and _LIBRARIES not in env:
+        dropped = _LIBRARIES
+        env = {**env, dropped: variables[dropped]}
+    python = (sys.executable, "-I", "-S", guard.__file__)
+    return [*python, str(os.getpid()), mark, dropped, *line], env
 
 
 @asynccontextmanager
 async def run_process(
     server: Server, variables: Mapping[str, str], watchdog: Watchdog
-) -> AsyncIterator[tuple[Process, Streams]]:
-    """A server while it runs, and the streams of messages from and to it."""
+) -> AsyncIterator[Process]:
+    """A server while it runs."""
     start = asyncio.ensure_future(_spawn(server, variables, watchdog))  # half-started, nobody could kill it
     try:
         process = await asyncio.shield(start)
@@ -208,56 +233,15 @@ async def run_process(
             await _bury(await start, watchdog)
         raise
     try:
-        yield process, (_Heard(process, Lines(server.max_bytes)), _Said(process))
+        yield process
     finally:
-        process.silent.set()
+        process.end_talk()
         await asyncio.shield(asyncio.ensure_future(_bury(process, watchdog)))
 
 
 async def _bury(process: Process, watchdog: Watchdog) -> None:
     await process.end()
     watchdog.remove(process.transport.get_pid())
-
-
-class _Heard(Incoming):
-    """What a server says, cut into messages."""
-
-    def __init__(self, process: Process, lines: Lines) -> None:
-        self._process = process
-        self._lines = lines
-        self._messages: deque[SessionMessage] = deque()
-
-    async def receive(self) -> SessionMessage:
-        process = self._process
-        while not self._messages:
-            chunk = await process.read()
-            if not chunk:
-                self._end()
-            try:
-                for line in self._lines.feed(chunk):
-                    heard = line if isinstance(line, SessionMessage) else message(line)
-                    if heard is not None:
-                        self._messages.append(heard)
-                    else:
-                        process.note(cast("bytes", line)[-_TAIL:] + b"\n")
-            except Oversized as error:
-                process.why = str(error)
-                self._end()
-        return self._messages.popleft()
-
-    def _end(self) -> NoReturn:
-        self._process.silent.set()
-        raise anyio.EndOfStream
-
-
-class _Said(Outgoing):
-    """What is said to it."""
-
-    def __init__(self, process: Process) -> None:
-        self._process = process
-
-    async def write(self, line: bytes) -> None:
-        await self._process.write(line)
 
 
 def ending(process: Process) -> str:

@@ -1,6 +1,6 @@
 """One living conversation with a server: opened, used by many callers at once, over when it is over.
 
-The only place besides its neighbours `process`, `lines`, `wire` and `results` that knows the SDK.
+The only place besides its neighbours `process`, `peer`, `lines`, `wire` and `results` that knows the SDK.
 It says precisely what became of a call: an answer, an error of the tool, never reached, or lost.
 It never repeats one.
 """
@@ -16,14 +16,16 @@ from importlib.metadata import version
 from typing import Any, Final
 
 import anyio
+import msgspec
 from mcp.client.session import ClientRequestContext, ClientSession
 from mcp.client.subscriptions import ToolsListChanged, listen
+from mcp.shared.dispatcher import CallOptions, Dispatcher
 from mcp.shared.exceptions import MCPError
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp_types import (
     CONNECTION_CLOSED,
     HEADER_MISMATCH,
     UNSUPPORTED_PROTOCOL_VERSION,
-    CallToolResult,
     ElicitRequest,
     ElicitRequestParams,
     ElicitRequestURLParams,
@@ -31,7 +33,6 @@ from mcp_types import (
     ErrorData,
     Implementation,
     InputRequiredResult,
-    InputResponses,
     PaginatedRequestParams,
     Tool,
 )
@@ -43,7 +44,7 @@ from penstock.tools.base import Answer, Inquiry, Task
 from penstock.tools.mcp.base import Definition, Listing, Lost, Unreached, Waiting
 from penstock.tools.mcp.config import Server
 from penstock.tools.mcp.process import Process, ending, run_process
-from penstock.tools.mcp.results import output_of
+from penstock.tools.mcp.results import Result, output_of, result_of
 from penstock.tools.mcp.watchdog import Watchdog
 from penstock.tools.mcp.wire import GONE, LOST, REFUSED, UNREACHED, open_wire
 
@@ -74,8 +75,16 @@ class _Call:
 
 
 class _Session(ClientSession):
-    async def validate_tool_result(self, name: str, result: CallToolResult) -> None:
-        """Left to the catalog, which has limits on what a schema may cost."""
+    async def call_raw(self, params: dict[str, Any]) -> dict[str, Any]:
+        """What a server answers to a call, as it stands.
+
+        The SDK's own way makes four models of it and checks the result against each; what is asked of
+        a result is checked where it is read.
+        """
+        data: dict[str, Any] = {"method": "tools/call", "params": params}
+        options: CallOptions = {}
+        self._stamp(data, options)
+        return await self._dispatcher.send_raw_request("tools/call", data["params"], options)
 
 
 class Connection:
@@ -85,7 +94,7 @@ class Connection:
         self.server = server
         self.over = asyncio.Event()
         """Set when no call can be made any more."""
-        self.session: ClientSession
+        self.session: _Session
         self._process = process
         self._calls: list[_Call] = []
 
@@ -150,15 +159,16 @@ class Connection:
             self._calls.remove(call)
         return output_of(self._id(tool), result)
 
-    async def _rounds(self, call: _Call, args: dict[str, Any]) -> CallToolResult:
+    async def _rounds(self, call: _Call, args: dict[str, Any]) -> Result:
         """One call, with the questions that a server of the newer protocol has on the way."""
-        responses: InputResponses | None = None
-        state: str | None = None
+        params: dict[str, Any] = {"name": call.tool, "arguments": args}
         for _ in range(ROUNDS):
-            result = await self._send(call.tool, args, responses, state)
-            if isinstance(result, CallToolResult):
+            result = await self._send(params)
+            if isinstance(result, Result):
                 return result
-            state, responses = result.request_state, {}
+            params = {"name": call.tool, "arguments": args, "inputResponses": {}}
+            if result.request_state is not None:
+                params["requestState"] = result.request_state
             if not result.input_requests:
                 await asyncio.sleep(_PAUSE)
             for key, request in (result.input_requests or {}).items():
@@ -166,24 +176,19 @@ class Connection:
                     raise ToolFailed(
                         call.tool, f"its server asks for {request.method}, which we do not offer"
                     )
-                responses[key] = await self._ask(request.params, call)
+                said = await self._ask(request.params, call)
+                params["inputResponses"][key] = said.model_dump(by_alias=True, mode="json", exclude_none=True)
         raise ToolFailed(self._id(call.tool), f"its server asked {ROUNDS} times within one call")
 
-    async def _send(
-        self, tool: str, args: dict[str, Any], responses: InputResponses | None, state: str | None
-    ) -> CallToolResult | InputRequiredResult:
-        async def send() -> CallToolResult | InputRequiredResult:
-            return await self.session.call_tool(
-                tool, args, input_responses=responses, request_state=state, allow_input_required=True
-            )
-
+    async def _send(self, params: dict[str, Any]) -> Result | InputRequiredResult:
         try:
-            return await send()
+            raw = await self.session.call_raw({**params})
         except MCPError as error:
             if error.code != HEADER_MISMATCH:
                 raise
-        await self.listing()  # it was turned away unread: our idea of the tool's headers was old
-        return await send()
+            await self.listing()  # it was turned away unread: our idea of the tool's headers was old
+            raw = await self.session.call_raw({**params})
+        return result_of(raw, modern=self.session.protocol_version in MODERN_PROTOCOL_VERSIONS)
 
     # --- questions ---
 
@@ -251,7 +256,7 @@ class Connection:
                 self.over.set()
                 raise Unreached(said) from None
             raise ToolFailed(self._id(tool), f"{said} ({code})") from None
-        except ValidationError as error:
+        except (ValidationError, msgspec.ValidationError) as error:
             said = f"the answer is not what the protocol asks for: {_first(error)}"
             raise ToolFailed(self._id(tool), said) from None
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
@@ -266,7 +271,9 @@ def _is_closed(error: MCPError) -> bool:
     return error.code == CONNECTION_CLOSED and error.message == "Connection closed"
 
 
-def _first(error: ValidationError) -> str:
+def _first(error: ValidationError | msgspec.ValidationError) -> str:
+    if isinstance(error, msgspec.ValidationError):
+        return str(error)
     first = error.errors(include_url=False, include_input=False)[0]
     return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
@@ -293,15 +300,15 @@ async def connect(
     try:
         async with AsyncExitStack() as stack:
             async with asyncio.timeout(server.start_timeout) as limit:
+                dispatcher: Dispatcher[Any]
                 if server.command:
-                    process, streams = await stack.enter_async_context(
-                        run_process(server, variables, watchdog)
-                    )
+                    process = await stack.enter_async_context(run_process(server, variables, watchdog))
+                    dispatcher = process.peer
                 else:
-                    streams = await stack.enter_async_context(open_wire(server))
+                    dispatcher = JSONRPCDispatcher(*await stack.enter_async_context(open_wire(server)))
                 connection = Connection(server, process)
                 session = _Session(
-                    *streams,
+                    dispatcher=dispatcher,
                     elicitation_callback=connection.asked,
                     message_handler=_hears(changed),
                     client_info=Implementation(name="penstock", version=version("penstock")),

@@ -23,6 +23,9 @@ from penstock.workflow.spec import Effect
 PATIENCE: Final = 2.0
 """Seconds that a call waits for a server that rests after a failure; a longer rest is an error at once."""
 
+QUIET: Final = 0.5
+"""Seconds between two times that a server is asked what it offers because it says that this has changed."""
+
 HARMLESS: Final = ("read", "idempotent")
 
 
@@ -72,8 +75,12 @@ class Upstream:
         self._starting: asyncio.Future[Link] | None = None
         self._keepers: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
-        self._used = 0.0
+        self._news = asyncio.Event()
+        """Set when it says that its tools have changed."""
         self._stale = False
+        """Whether it has said so since it was last asked."""
+        self._asking = asyncio.Lock()
+        self._used = 0.0
         self._mourned: Link | None = None
         """The last connection that broke."""
 
@@ -84,13 +91,13 @@ class Upstream:
     async def tools(self) -> Listing:
         """What it offers now. Starts it if need be."""
         link = await self._linked()
-        if self.listing is None or self._stale:
+        if self._stale or self._asking.locked():
             try:
-                await self._list(link)
+                await self._ask(link)
             except (Lost, Unreached) as error:  # asking changes nothing: whoever is started next is asked
                 self._broke(link, str(error))
                 await self._linked()
-        assert self.listing is not None  # noqa: S101 - just listed
+        assert self.listing is not None  # noqa: S101 - one that was started was listed
         return self.listing
 
     async def call(
@@ -198,6 +205,7 @@ class Upstream:
     async def _until_over(self, link: Link) -> None:
         """Until it broke, was stopped, or has not been used for long."""
         ends = [asyncio.ensure_future(link.broken()), asyncio.ensure_future(self._stop.wait())]
+        hearing = asyncio.ensure_future(self._hear(link))
         try:
             while True:
                 left = self._used + self.server.idle - self._now()
@@ -208,22 +216,43 @@ class Upstream:
                 if done or idle:
                     return
         finally:
-            for end in ends:
-                end.cancel()
-            await asyncio.gather(*ends, return_exceptions=True)
+            for one in (*ends, hearing):
+                one.cancel()
+            await asyncio.gather(*ends, hearing, return_exceptions=True)
+
+    async def _hear(self, link: Link) -> None:
+        """Ask again when it says that something changed, also if nobody calls it; but not all the time."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            with suppress(Lost, Unreached, ToolFailed):  # whoever calls it next asks again, and is told
+                await self._ask(link)
+            await asyncio.sleep(QUIET)
+
+    async def _ask(self, link: Link) -> None:
+        """Learn what it offers now; however many want to know it, it is asked once."""
+        async with self._asking:
+            if self._stale:
+                await self._list(link)
 
     async def _list(self, link: Link) -> None:
-        self._stale = False
+        self._stale = False  # before it is asked: it may change again while it answers
         limit = self.server.start_timeout
         try:
             async with asyncio.timeout(limit):
-                self.listing = await link.listing()
+                listing = await link.listing()
         except TimeoutError:
+            self._stale = True
             raise Lost(f"it did not say what it offers within {limit:g} s") from None
-        self._listed(self.server, self.listing)
+        except (Lost, Unreached, ToolFailed):
+            self._stale = True
+            raise
+        self.listing = listing
+        self._listed(self.server, listing)
 
     def _changed(self) -> None:
         self._stale = True
+        self._news.set()
 
     def _succeeded(self) -> None:
         self._used = self._now()

@@ -1,9 +1,11 @@
 """Sees to it that no server outlives us, however we end.
 
 A small shell waits at the end of a pipe. While we live it is told which process groups are ours;
-when the pipe closes, because we closed it or because we were killed, it kills what is left. Every
-server also carries a mark in its environment, by which those are found (on Linux) that moved to
-a group of their own, or were started in the very moment of our death.
+when the pipe closes, because we closed it or because we were killed, it ends what is left. On Linux
+the group is that of a `guard`, which knows all that its server started. Elsewhere it is the server's
+own, and what has left that is not found. Every server also carries a mark in its environment, by
+which those are found, on Linux again, that lost their guard or were started in the very moment
+of our death.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ while read -r sign group; do
        groups=$left ;;
   esac
 done
-for each in $groups; do kill -9 -- "-$each"; done
+for each in $groups; do kill -s "${each%:*}" -- "-${each#*:}"; done
 for again in 1 2; do
   for each in $(grep -las "$1" /proc/[0-9]*/environ); do
     each=${each#/proc/}
@@ -48,7 +50,7 @@ class Watchdog:
         self.mark = secrets.token_hex(12)
         self._shell: subprocess.Popen[bytes] | None = None
         self._pipe = -1
-        self._groups: set[int] = set()
+        self._groups: dict[int, signal.Signals] = {}
 
     def start(self) -> None:
         """Be on guard from now on; a watchdog that someone killed is replaced."""
@@ -64,21 +66,23 @@ class Watchdog:
             )  # fmt: skip
         finally:
             os.close(ear)
-        for group in self._groups:
-            self._tell("+", group)
+        for group, end in self._groups.items():
+            self._tell("+", group, end)
 
-    def add(self, group: int) -> None:
-        self._groups.add(group)
-        self._tell("+", group)
+    def add(self, group: int, end: signal.Signals) -> None:
+        """`end` is the signal by which nothing is left of the group."""
+        self._groups[group] = end
+        self._tell("+", group, end)
 
     def remove(self, group: int) -> None:
-        self._groups.discard(group)
-        self._tell("-", group)
+        end = self._groups.pop(group, None)
+        if end is not None:
+            self._tell("-", group, end)
 
     def close(self) -> None:
         """Kill whatever is left of ours, and let the watchdog go. Blocks for a moment."""
-        for group in self._groups:
-            kill_group(group, signal.SIGKILL)
+        for group, end in self._groups.items():
+            kill_group(group, end)
         self._groups.clear()
         for stray in marked(self.mark):
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -94,10 +98,10 @@ class Watchdog:
             self._shell.wait()
             self._shell = None
 
-    def _tell(self, sign: str, group: int) -> None:
+    def _tell(self, sign: str, group: int, end: signal.Signals) -> None:
         if self._pipe >= 0:
             with contextlib.suppress(BrokenPipeError):  # the next start brings a new one
-                os.write(self._pipe, f"{sign} {group}\n".encode())
+                os.write(self._pipe, f"{sign} {end.name.removeprefix('SIG')}:{group}\n".encode())
 
 
 def kill_group(group: int, number: signal.Signals) -> None:
