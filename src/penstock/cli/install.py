@@ -11,7 +11,6 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 
 from penstock.cli import exits
-from penstock.settings import BEHIND
 
 OURS: Final = "penstock"
 """The name of our entry."""
@@ -85,6 +84,8 @@ def command() -> list[str]:
 
 def changes_for(client: Client, folder: Path, start: list[str], *, keep: bool) -> list[Change]:
     """What is to be written, the file that servers move to first: a crash between loses none of them."""
+    from penstock.settings import BEHIND
+
     theirs = _read(client.path)
     servers = dict(_table(client.path, theirs, client.key))
     others = {name: entry for name, entry in servers.items() if name != OURS}
