@@ -503,7 +503,7 @@ class History:
         bad = self._stopping or self._routes.shortfall or any(self._failed(b) for b in self.books.values())
         produced = any(value is not None for value in event.outputs.values())
         if self._routes.shortfall and not self.workflow.outputs:
-            produced = any(book.verdict == "success" for book in self.books.values())
+            produced = any(book.verdict == "success" and not book.failed for book in self.books.values())
         worse = "partial" if produced else "failed"
         if self._stopping == "abort":
             self._say(event, "an aborted run says it completed")
