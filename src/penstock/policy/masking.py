@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 GONE: Final = "***"
@@ -20,6 +20,19 @@ ELSEWHERE: Final = "…"
 
 SHORTEST: Final = 8
 """Characters of a known secret. A shorter value ("yes", "5432") would be found everywhere."""
+
+
+class _Late:
+    """A pattern that is compiled when it is first used: most processes have nothing to mask."""
+
+    def __init__(self, pattern: str, flags: re.RegexFlag = re.NOFLAG) -> None:
+        self.pattern = pattern
+        self._flags = flags
+
+    def __getattr__(self, name: str) -> Any:
+        found = self.__dict__[name] = getattr(re.compile(self.pattern, self._flags), name)
+        return found
+
 
 _ROUNDS = 8
 """What one round uncovers the next one masks; two are almost always enough."""
@@ -67,7 +80,7 @@ def secrets_in(environment: Mapping[str, str]) -> frozenset[str]:
     return frozenset(spellings)
 
 
-_VARIABLE = re.compile(
+_VARIABLE = _Late(
     r"(?ai:passw(?:or)?d|passphrase|pwd|secret|token|credential|private|(?<![a-z])key(?![a-z])|apikey|auth|dsn)"
     r"(?!.*(?ai:_(?:file|path|dir|sock|url|id|name))$)"
 )
@@ -96,7 +109,7 @@ def _formed(low: str) -> bool:
     return ("-" in low or "_" in low) and ("-----" in low or _LONG.search(low) is not None)
 
 
-_LONG = re.compile(r"[\w\-]{16}")
+_LONG = _Late(r"[\w\-]{16}")
 
 
 # --- secrets that are assigned to a name ---
@@ -113,7 +126,7 @@ _NAME = (
 _BARE = r"""(?:[^\s"'`,;&<>()\[\]{}|]|[,()\[\]{}|](?=[^\s"'`,;&<>()\[\]{}|]))"""
 """A character of a value without quotes: a bracket or comma belongs to it only in the middle."""
 
-_ASSIGNED = re.compile(
+_ASSIGNED = _Late(
     rf"""
     (?:{_NAME}) (?:_?(?:\d{{1,2}}|(?ai:base)))?
     (?:
@@ -129,11 +142,9 @@ _ASSIGNED = re.compile(
     """,
     re.VERBOSE,
 )
-_NOTHING = re.compile(
-    r"(?ai:none|null|nil|undefined|true|false|\*\*\*|\$|\$\{[^}]*\}|<[a-z ]*>|\{[a-z_.]*\}|%s)"
-)
-_NUMBER = re.compile(r"[\d.]{1,12}")
-_WORDS = re.compile(r"[A-Z]?[a-z]*(?:[_. \-][A-Z]?[a-z]+)*")
+_NOTHING = _Late(r"(?ai:none|null|nil|undefined|true|false|\*\*\*|\$|\$\{[^}]*\}|<[a-z ]*>|\{[a-z_.]*\}|%s)")
+_NUMBER = _Late(r"[\d.]{1,12}")
+_WORDS = _Late(r"[A-Z]?[a-z]*(?:[_. \-][A-Z]?[a-z]+)*")
 
 
 def _assigned(found: re.Match[str]) -> str:
@@ -163,12 +174,12 @@ def _harmless(found: re.Match[str], value: str) -> bool:
     return prose and not in_quotes and (len(value) < 4 or _WORDS.fullmatch(value) is not None)
 
 
-_FLAGGED = re.compile(
+_FLAGGED = _Late(
     rf"""((?<!-)--(?=[A-Za-z])[A-Za-z0-9\-]{{0,30}}?(?ai:{_STRONG}|token)"""
     rf"""(?:[ \t]{{1,8}}|["'],[ \t]{{0,8}}["']))(?!-|{re.escape(GONE)})[^\s"'`]+"""
 )
 
-_SCHEMED = re.compile(r"((?ai:bearer|basic)[ \t]{1,8})([A-Za-z0-9._~+/\-]{8,}=*)")
+_SCHEMED = _Late(r"((?ai:bearer|basic)[ \t]{1,8})([A-Za-z0-9._~+/\-]{8,}=*)")
 
 
 def _schemed(found: re.Match[str]) -> str:
@@ -178,7 +189,7 @@ def _schemed(found: re.Match[str]) -> str:
 # --- secrets that are known by their form ---
 
 _START = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f][0-9A-Fa-f]))"
-_TOKENS = re.compile(
+_TOKENS = _Late(
     rf"""{_START}(?:
         (?:sk|pk|rk|xapp|glpat|glptt|pypi|dapi|pplx|gsk|tvly|lsv2|key)[_\-](?=[A-Za-z0-9_\-]{{0,64}}\d)[A-Za-z0-9_\-]{{16,}}
       | (?:gh[pousr]|github_pat|hf|npm|dop_v1|shp(?:at|ca|pa|ss)|xai|r8|nvapi)[_\-][A-Za-z0-9_\-]{{16,}}
@@ -192,10 +203,10 @@ _TOKENS = re.compile(
     re.VERBOSE,
 )
 
-_PEM_BEGIN = re.compile(r"-----BEGIN [A-Z0-9 ]{1,40}-----")
-_PEM_END = re.compile(r"-----END [A-Z0-9 ]{1,40}-----")
-_PEM_BODY = re.compile(r"(?:[A-Za-z0-9+/=:,.\-\s]|\\[nr])*")
-_PEM_REST = re.compile(rf"(?:[A-Za-z0-9+/=\s]|\\[nr])*{_PEM_END.pattern}")
+_PEM_BEGIN = _Late(r"-----BEGIN [A-Z0-9 ]{1,40}-----")
+_PEM_END = _Late(r"-----END [A-Z0-9 ]{1,40}-----")
+_PEM_BODY = _Late(r"(?:[A-Za-z0-9+/=:,.\-\s]|\\[nr])*")
+_PEM_REST = _Late(rf"(?:[A-Za-z0-9+/=\s]|\\[nr])*{_PEM_END.pattern}")
 
 
 def _without_pem(text: str) -> str:
@@ -218,7 +229,7 @@ def _without_pem(text: str) -> str:
 # --- places: URLs and paths ---
 
 _PIECE = r"""(?:[^\s"'`<>|;:,()\[\]{}\\]+|[,()\[\]{}](?=[\w.\-])|\\[ /])"""
-_PLACES = re.compile(
+_PLACES = _Late(
     rf"""
       :// (?P<url>[^\s"'`<>]*)
     | (?<=["'`]) (?P<quoted>(?:/|[A-Za-z]:[\\/]|\\\\)[^"'`\n]*) (?=["'`])
@@ -230,10 +241,10 @@ _PLACES = re.compile(
     """,
     re.VERBOSE,
 )
-_ROUTED = re.compile(r"(?:GET|PUT|POST|HEAD|PATCH|DELETE|OPTIONS) \Z")
-_COMPONENT = re.compile(r"[^\\/]+")
-_PYTHON = re.compile(r"python3\.\d+t?")
-_USER = re.compile(r"[\w.\-]+")
+_ROUTED = _Late(r"(?:GET|PUT|POST|HEAD|PATCH|DELETE|OPTIONS) \Z")
+_COMPONENT = _Late(r"[^\\/]+")
+_PYTHON = _Late(r"python3\.\d+t?")
+_USER = _Late(r"[\w.\-]+")
 
 
 def _place(found: re.Match[str]) -> str:
