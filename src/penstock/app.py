@@ -30,6 +30,7 @@ from penstock.run.state import ENDED, SUCCEEDED, Run
 from penstock.steps.base import Prepared
 from penstock.steps.found import Flow
 from penstock.steps.prepare import Preparer
+from penstock.store import batches
 from penstock.store.base import NewRun, Store
 from penstock.store.memory import MemoryStore
 from penstock.store.sealed import NoSeal, Seal, keys_from, seal_of
@@ -158,6 +159,7 @@ class Penstock:
         planner: Planner | None = None,
         summarise: Callable[..., str] | None = None,
     ) -> None:
+        batches.learn()
         self.settings = configuration
         self.store: Store = _store(configuration)
         self.tools = _tools(configuration, tools)

@@ -6,6 +6,7 @@ kept once, by its hash; the event then says where it is.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from hashlib import sha256
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from penstock.errors import StoreError
+from penstock.run.commands import Command
 from penstock.run.events import (
     Event,
     GateStarted,
@@ -22,6 +24,7 @@ from penstock.run.events import (
     WorkflowAborted,
     WorkflowCompleted,
 )
+from penstock.workflow.spec import Workflow
 
 INLINE = 32 * 1024
 """Bytes of an output that stay in its event."""
@@ -89,6 +92,26 @@ def whole(events: list[Event], *, after: int) -> list[Event]:
 def _decoder() -> msgspec.json.Decoder[list[Event]]:
     """Made when first needed: it has to look at every event there is."""
     return msgspec.json.Decoder(list[Event])
+
+
+def learn() -> None:
+    """Look at all that is read from stores, before any thread reads it.
+
+    msgspec looks at a type when it first meets it. A second thread that meets it meanwhile finds
+    half of what it needs, and the process crashes.
+    """
+    with _LEARNING:
+        _learnt()
+
+
+@cache
+def _learnt() -> None:
+    _decoder()
+    msgspec.json.Decoder(Command)
+    msgspec.json.Decoder(Workflow)
+
+
+_LEARNING = threading.Lock()
 
 
 def flat(rows: Iterable[bytes], *, after: int) -> list[Event]:
