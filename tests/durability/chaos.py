@@ -28,6 +28,7 @@ import zygote
 from campaign import Campaign, Outages, Tally
 from zygote import Fresh, Hang, Nursery, Zygote
 
+from penstock.store import batches
 from penstock.testing.postgres import Server
 
 
@@ -84,6 +85,7 @@ def run(given: argparse.Namespace, folder: Path, stack: ExitStack) -> dict[str, 
         Fresh() if given.fresh else stack.enter_context(Zygote()) for _ in range(given.jobs)
     ]
     chaos = Chaos(given.kills, given.seed, folder, store, outages=outages is not None)
+    batches.learn()
     began = time.monotonic()
     threads = [threading.Thread(target=chaos.work, args=(nursery,)) for nursery in nurseries]
     for thread in threads:
