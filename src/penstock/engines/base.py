@@ -173,8 +173,6 @@ class Runs(Protocol):
 class Engine(Protocol):
     name: str
 
-    async def start(
-        self, flow: Prepared, inputs: Mapping[str, Any], *, run: RunId, parent: RunId | None = None
-    ) -> LiveRun: ...
+    async def start(self, flow: Prepared, inputs: Mapping[str, Any], *, run: RunId) -> LiveRun: ...
 
     async def close(self) -> None: ...

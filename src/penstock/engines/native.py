@@ -66,22 +66,12 @@ class NativeEngine:
         self.abandoned = 0
         """Tasks that did not end when cancelled. A thread among them cannot be stopped at all."""
 
-    async def start(
-        self,
-        flow: Prepared,
-        inputs: Mapping[str, Any],
-        *,
-        run: RunId,
-        parent: RunId | None = None,
-        allowance: Mapping[str, float] | None = None,
-    ) -> Drive:
+    async def start(self, flow: Prepared, inputs: Mapping[str, Any], *, run: RunId) -> Drive:
         """Begin a run that nobody else can have begun. It goes on by itself.
 
         What only reads is under way while the store is told of the run.
         """
-        return await self._begin(
-            flow, inputs, run, parent, allowance, ahead=parent is None and self.store.lasting
-        )
+        return await self._begin(flow, inputs, run, ahead=self.store.lasting)
 
     async def _begin(
         self,
